@@ -1,0 +1,434 @@
+//! The facade: every operation of the catalog, and which part of the crate carries it out.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::StreamExt;
+
+use crate::error::{Error, Result};
+use crate::ident::TableIdent;
+use crate::lifecycle::purge::Require;
+use crate::lifecycle::{
+    DroppedTable, Lifecycle, PurgeReport, PurgedTable, ReconcileReport, reconcile,
+};
+use crate::listing::{self, ListTables};
+use crate::root;
+use crate::root::create::{CreateTable, TableData, declare};
+use crate::root::open::OpenTable;
+use crate::root::status::{TableState, table_state};
+use crate::store::RootStore;
+
+mod builder;
+
+pub use builder::{CatalogBuilder, DEFAULT_RETENTION};
+
+/// Drops made together by `drop_all_tables`, and purges by `purge_dropped`.
+const TOGETHER: usize = 8;
+
+/// A catalog over the Lance tables of one directory or bucket.
+///
+/// Cheap to clone; clones share everything. Any number of catalogs, in any number of processes, may work on one root
+/// at a time. Every operation is safe to cancel: dropping its future is the same as stopping the process at that
+/// request, and what is left is finished by whoever finds it (see [`lifecycle`](crate::lifecycle)).
+#[derive(Clone)]
+pub struct Catalog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    lifecycle: Lifecycle,
+    retention: Option<Duration>,
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog")
+            .field("root", &self.root_uri())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Catalog {
+    /// A catalog over `uri` with default settings: a path, a `file://` URL, `memory://…`, or with the crate's
+    /// features `s3://…`, `az://…`, `gs://…`. Writes nothing.
+    ///
+    /// # Errors
+    /// As [`CatalogBuilder::build`].
+    pub async fn connect(uri: impl Into<String>) -> Result<Self> {
+        Self::builder(uri).build().await
+    }
+
+    /// A catalog over `uri` with settings of your own.
+    pub fn builder(uri: impl Into<String>) -> CatalogBuilder {
+        CatalogBuilder::new(uri)
+    }
+
+    pub(crate) fn from_parts(lifecycle: Lifecycle, retention: Option<Duration>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                lifecycle,
+                retention,
+            }),
+        }
+    }
+
+    pub(crate) fn lifecycle(&self) -> &Lifecycle {
+        &self.inner.lifecycle
+    }
+
+    pub(crate) fn store(&self) -> &Arc<RootStore> {
+        &self.inner.lifecycle.store
+    }
+
+    /// The root, in one spelling: an absolute path on local disk, a URL elsewhere; no trailing slash.
+    pub fn root_uri(&self) -> &str {
+        &self.store().root_uri
+    }
+
+    /// Creates a table and returns it as a Lance `Dataset`; await the returned [`CreateTable`].
+    ///
+    /// Over a dropped name the table is revived: the data becomes a new version over the kept history, and the old
+    /// rows are never visible. If the commit fails, the table is as dropped as before, under a new drop id.
+    ///
+    /// Cost beside Lance's own write and commit: over an absent name 3 reads, 1 LIST for each 1,000 files written, 1
+    /// PUT, 1 DELETE; over a dropped name 4 reads, 1 LIST, 1 PUT, 3 DELETE.
+    ///
+    /// # Errors
+    /// [`Error::InvalidIdent`] before any I/O; [`Error::TableAlreadyExists`] by mode; [`Error::PurgeInProgress`],
+    /// [`Error::RestoreInProgress`] and [`Error::Conflict`] when others are at it.
+    pub fn create_table(
+        &self,
+        ident: impl Into<TableIdent>,
+        data: impl Into<TableData>,
+    ) -> CreateTable {
+        CreateTable::new(self.clone(), ident.into(), data.into())
+    }
+
+    /// Declares a table: reserves the name, without data, for a later [`create_table`](Self::create_table) or a
+    /// writer of Lance's own. Returns the URI to write to. At most 6 requests.
+    ///
+    /// # Errors
+    /// [`Error::TableAlreadyExists`] for a live or declared name, [`Error::TableDropped`] for a dropped one.
+    pub async fn declare_table(&self, ident: impl Into<TableIdent>) -> Result<String> {
+        declare(self, &ident.into()).await
+    }
+
+    /// Opens a table as a Lance `Dataset`: the latest version, or the one that the returned [`OpenTable`] is told.
+    ///
+    /// Cost: Lance's own open, and beside it 2 GET and the resolution of the manifest once more; no more round trips
+    /// than Lance's own open.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`], [`Error::TableDeregistered`], [`Error::TableNotFound`] (which says whether the table
+    /// is missing, declared, incomplete or being created), [`Error::VersionNotFound`].
+    pub fn open_table(&self, ident: impl Into<TableIdent>) -> OpenTable {
+        OpenTable::new(self.clone(), ident.into())
+    }
+
+    /// The names of all root tables that are not dropped, sorted: 1 LIST for each 1,000 children of the root, and
+    /// no request for any single table. Memory: the names.
+    pub async fn table_names(&self) -> Result<Vec<String>> {
+        listing::visible_names(self.store()).await
+    }
+
+    /// Lists root tables in pages, or as a stream: ⌈names/1000⌉ LIST a page and at most 2 more, however many tables
+    /// there are, where the store lists in order. Each name comes once; the order is that of the store's keys.
+    pub fn list_tables(&self) -> ListTables {
+        ListTables::new(self.clone())
+    }
+
+    /// The state of a name: 3 requests together (read tombstone, list directory, find the latest version), and 1
+    /// more where Lance's marker stands. A snapshot of no single moment: what matters is decided by the operations.
+    pub async fn table_status(&self, ident: impl Into<TableIdent>) -> Result<TableState> {
+        table_state(self, &ident.into()).await
+    }
+
+    /// Whether the table can be opened; the cost of [`table_status`](Self::table_status).
+    pub async fn table_exists(&self, ident: impl Into<TableIdent>) -> Result<bool> {
+        Ok(self.table_status(ident).await?.is_live())
+    }
+
+    /// Drops a table: hides it from everybody and keeps everything; await the returned [`DropTable`].
+    ///
+    /// Cost: 5 requests in 4 round trips whatever the table's size; hidden after the second.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`] when there is none, also when somebody else dropped it first.
+    pub fn drop_table(&self, ident: impl Into<TableIdent>) -> DropTable {
+        DropTable {
+            catalog: self.clone(),
+            ident: ident.into(),
+            retention: self.inner.retention,
+            reason: None,
+            if_exists: false,
+        }
+    }
+
+    /// Drops every table that is not dropped, with the default retention: the cost of
+    /// [`table_names`](Self::table_names) and of a drop for each.
+    ///
+    /// # Errors
+    /// The first error, after every table was tried.
+    pub async fn drop_all_tables(&self) -> Result<Vec<DroppedTable>> {
+        let names = self.table_names().await?;
+        let outcomes: Vec<_> = futures::stream::iter(names)
+            .map(|name| self.drop_table(name).if_exists().into_future())
+            .buffered(TOGETHER)
+            .collect()
+            .await;
+        let mut dropped = Vec::new();
+        for outcome in outcomes {
+            dropped.extend(outcome?);
+        }
+        Ok(dropped)
+    }
+
+    /// Restores a dropped table as it was, or one that another client deregistered. Returns the drop that is undone.
+    /// 6 requests.
+    ///
+    /// # Errors
+    /// [`Error::TableNotDropped`] and [`Error::TableNotFound`]; [`Error::PurgeInProgress`] or
+    /// [`Error::RestoreInProgress`] when somebody else decided first.
+    pub async fn undrop_table(&self, ident: impl Into<TableIdent>) -> Result<DroppedTable> {
+        let slot = root::dropping_slot(self.store(), &ident.into())?;
+        self.lifecycle().undrop(&slot).await
+    }
+
+    /// Every dropped table, oldest drop first: the listing of the root and 1 GET for each.
+    pub async fn list_dropped_tables(&self) -> Result<Vec<DroppedTable>> {
+        let read = listing::read_tombstones(self).await?;
+        Ok(read.iter().map(|(slot, t)| t.public(&slot.ident)).collect())
+    }
+
+    /// Deletes a dropped table for good, expired or not; await the returned [`PurgeTable`].
+    ///
+    /// Cost for K objects: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes with a GET before each, and at most 8 requests more;
+    /// on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
+    ///
+    /// # Errors
+    /// [`Error::TableNotDropped`] for a live table, [`Error::TableNotFound`],
+    /// [`Error::RestoreInProgress`] or [`Error::PurgeInProgress`] when somebody else decided first.
+    pub fn purge_table(&self, ident: impl Into<TableIdent>) -> PurgeTable {
+        PurgeTable {
+            catalog: self.clone(),
+            ident: ident.into(),
+            dry_run: false,
+        }
+    }
+
+    /// Purges many dropped tables: the cost of [`list_dropped_tables`](Self::list_dropped_tables) and of a purge for
+    /// each that qualifies. What fails for one table does not keep the others from being purged: see
+    /// [`PurgeReport::failures`].
+    ///
+    /// # Errors
+    /// Only when the root cannot be listed or a tombstone cannot be read.
+    pub async fn purge_dropped(&self, which: Purge) -> Result<PurgeReport> {
+        let now = self.store().clock.now();
+        let due: Vec<_> = listing::read_tombstones(self)
+            .await?
+            .into_iter()
+            .filter(|(_, t)| t.parse_error.is_none())
+            .filter(|(_, t)| match which.which {
+                Which::Expired => t.expires_at().is_some_and(|at| at <= now),
+                Which::All => true,
+                Which::DroppedBefore(time) => t.deleted_at < time,
+            })
+            .collect();
+        let require = match which.which {
+            Which::Expired => Require::Expired,
+            Which::All | Which::DroppedBefore(_) => Require::Nothing,
+        };
+        let lifecycle = self.lifecycle();
+        let outcomes: Vec<_> = futures::stream::iter(&due)
+            .map(|(slot, tombstone)| async move {
+                let outcome = if which.dry_run {
+                    lifecycle.measure(slot, tombstone).await.map(Some)
+                } else {
+                    lifecycle.purge(slot, tombstone, require).await
+                };
+                (slot.ident.clone(), outcome)
+            })
+            .buffered(TOGETHER)
+            .collect()
+            .await;
+        let mut report = PurgeReport {
+            dry_run: which.dry_run,
+            ..Default::default()
+        };
+        for (ident, outcome) in outcomes {
+            match outcome {
+                Ok(Some(purged)) => report.tables.push(purged),
+                // Restored or purged by somebody else between the listing and now.
+                Ok(None) => {}
+                Err(error) => report.failures.push((ident, error)),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Looks for everything that stopped processes and other clients left: half-done restores, purges and creates,
+    /// claims and purge directories without a tombstone, markers that disagree with the tombstone, incomplete and
+    /// deregistered tables, unreadable records. Finishes or removes what is the catalog's own and due; with
+    /// `dry_run` only tells. A second run finds nothing that the first one could mend.
+    ///
+    /// Cost: the listing of the root, 3 to 4 requests for each table, 2 to 4 for each drop, and the work itself.
+    ///
+    /// # Errors
+    /// Only when the root cannot be listed; what fails for one name is in its finding.
+    pub async fn reconcile(&self, dry_run: bool) -> Result<ReconcileReport> {
+        reconcile::reconcile(self, dry_run).await
+    }
+}
+
+/// A drop about to be made; await it. See [`Catalog::drop_table`].
+///
+/// Awaiting gives the [`DroppedTable`]; after [`if_exists`](Self::if_exists) use [`DropTableIfExists`].
+#[derive(Debug, Clone)]
+#[must_use = "a drop does nothing until it is awaited"]
+pub struct DropTable {
+    catalog: Catalog,
+    ident: TableIdent,
+    retention: Option<Duration>,
+    reason: Option<String>,
+    if_exists: bool,
+}
+
+impl DropTable {
+    /// Keep this drop so long, whatever the catalog's default; `None`: until purged by name.
+    pub fn retention(mut self, retention: impl Into<Option<Duration>>) -> Self {
+        self.retention = retention.into();
+        self
+    }
+
+    /// Why, for who lists the dropped tables later.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Answer `None` where there is no such table.
+    pub fn if_exists(mut self) -> DropTableIfExists {
+        self.if_exists = true;
+        DropTableIfExists(self)
+    }
+
+    async fn run(self) -> Result<DroppedTable> {
+        let slot = root::dropping_slot(self.catalog.store(), &self.ident)?;
+        self.catalog
+            .lifecycle()
+            .drop_table(&slot, self.retention, self.reason)
+            .await
+    }
+}
+
+impl IntoFuture for DropTable {
+    type Output = Result<DroppedTable>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// A drop that is content with there being no table. See [`DropTable::if_exists`].
+#[derive(Debug, Clone)]
+#[must_use = "a drop does nothing until it is awaited"]
+pub struct DropTableIfExists(DropTable);
+
+impl IntoFuture for DropTableIfExists {
+    type Output = Result<Option<DroppedTable>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.0.run().await {
+                Ok(dropped) => Ok(Some(dropped)),
+                Err(Error::TableNotFound { .. }) => Ok(None),
+                Err(e) => Err(e),
+            }
+        })
+    }
+}
+
+/// A purge about to be made; await it. See [`Catalog::purge_table`].
+#[derive(Debug, Clone)]
+#[must_use = "a purge does nothing until it is awaited"]
+pub struct PurgeTable {
+    catalog: Catalog,
+    ident: TableIdent,
+    dry_run: bool,
+}
+
+impl PurgeTable {
+    /// Only tell what would be deleted: ⌈K/1000⌉ LIST and 2 GET.
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+}
+
+impl IntoFuture for PurgeTable {
+    type Output = Result<PurgedTable>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let slot = root::dropping_slot(self.catalog.store(), &self.ident)?;
+            self.catalog
+                .lifecycle()
+                .purge_named(&slot, self.dry_run)
+                .await
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    Expired,
+    All,
+    DroppedBefore(DateTime<Utc>),
+}
+
+/// Which drops [`Catalog::purge_dropped`] purges. A drop whose record cannot be read is never among them: purge it
+/// by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Purge {
+    which: Which,
+    dry_run: bool,
+}
+
+impl Purge {
+    /// Those whose retention is over, by the catalog's clock and by the store's own.
+    pub fn expired() -> Self {
+        Self {
+            which: Which::Expired,
+            dry_run: false,
+        }
+    }
+
+    /// All, also those that are to be kept.
+    pub fn all() -> Self {
+        Self {
+            which: Which::All,
+            dry_run: false,
+        }
+    }
+
+    /// All that were dropped before this time, also those that are to be kept.
+    pub fn dropped_before(time: DateTime<Utc>) -> Self {
+        Self {
+            which: Which::DroppedBefore(time),
+            dry_run: false,
+        }
+    }
+
+    /// Only tell what would be deleted.
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+}

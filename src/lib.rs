@@ -1,0 +1,99 @@
+//! An embeddable catalog for [Lance](https://lance.org) tables in a directory or a bucket, with a `drop` that can be
+//! taken back.
+//!
+//! For Rust applications that keep Lance or LanceDB tables and want to create, list, open, drop, restore and purge
+//! them safely from any number of processes, without running a service. A root is a directory or a bucket prefix;
+//! its tables are the directories `<root>/<name>.lance`, readable by every stock Lance client. A directory of
+//! tables that plain Lance or LanceDB wrote is a catalog already.
+//!
+//! # Quick start
+//!
+//! ```no_run
+//! use arrow::array::{Int32Array, RecordBatch};
+//! use lancekeep::{Catalog, Purge, arrow};
+//! use std::sync::Arc;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let catalog = Catalog::connect("/data/warehouse").await?;
+//! let ids = Arc::new(Int32Array::from(vec![1, 2, 3])) as _;
+//! catalog.create_table("users", RecordBatch::try_from_iter([("id", ids)])?).await?;
+//!
+//! let dropped = catalog.drop_table("users").reason("clean-up").await?; // hidden, and kept
+//! println!("can be restored until {:?}", dropped.expires_at);
+//!
+//! catalog.undrop_table("users").await?;                                // back, as it was
+//! let users = catalog.open_table("users").await?;                      // a Lance Dataset
+//! assert_eq!(users.count_rows(None).await?, 3);
+//!
+//! catalog.drop_table("users").await?;
+//! let report = catalog.purge_dropped(Purge::all()).await?;             // gone, for good
+//! println!("{} bytes reclaimed", report.bytes());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! On local disk, memory, and every object store on which Lance itself commits safely (S3, Google Cloud Storage,
+//! Azure Blob Storage; with the crate's features `aws`, `gcp`, `azure`), for any number of processes:
+//!
+//! - **A drop loses nothing.** It writes two small objects and deletes none. Reads through handles opened before it
+//!   go on until the table is purged.
+//! - **A purge is final and alone.** Of concurrent restores and purges of one drop exactly one wins, and the others
+//!   get a typed, retryable error. A table is never live while a purge of it is decided; after a successful undrop no
+//!   purge of that drop deletes anything. A purge deletes nothing outside the table's own directory and records.
+//! - **A create shows its own rows or none.** Over a dropped name the old rows are never visible, and stay in the
+//!   history.
+//! - **A crash is only a pause.** Whatever request was a process's last, the table is live, dropped or absent, never
+//!   half of one, and whoever comes across it finishes what was decided. [`Catalog::reconcile`] does so for all.
+//! - **An error says what happened.** A storage failure is never reported as "not found", bad names are refused
+//!   before any request, and no value of a storage option is ever printed.
+//!
+//! Clocks only decide *when*: how soon an expired drop may be purged (twice: by the catalog's clock and by the
+//! store's own times), and how soon the work of a dead process is taken over. They never decide *whether* it is safe,
+//! as long as no single request takes longer than half a lease to take effect (30 seconds for a restore, 7.5 minutes
+//! for a purge; see [`CatalogBuilder::leases`](catalog::CatalogBuilder::leases)).
+//!
+//! # What is not guaranteed
+//!
+//! - A client that reads the directory itself (a native LanceDB connection, `Dataset::open` on the path) does not
+//!   know tombstones: it goes on seeing and writing a dropped table, and what it commits is in the kept history, there
+//!   after an undrop. Stock *namespace* clients see Lance's own marker and stop listing and opening the table.
+//! - A writer that keeps a handle over a drop, a purge and another create of the same name can commit onto the new
+//!   table, as with plain Lance.
+//! - Handles opened before a purge fail when it deletes what they still need.
+//! - Ids of two or more parts (child namespaces) are refused by this version.
+//!
+//! # Map
+//!
+//! [`Catalog`] has every operation; [`catalog`] its builders and options; [`listing`] pages and streams; [`table`]
+//! what creating, opening and asking for the state of a table take and give; [`lifecycle`] the protocol, and what
+//! drops, purges and reconciliation report; [`ident`] names; [`error`] what each kind of error asks of the caller.
+//! Public items say what they cost in requests where they cost any.
+
+pub mod catalog;
+pub mod error;
+pub mod ident;
+pub mod lifecycle;
+pub mod listing;
+mod root;
+mod store;
+
+/// What creating, opening and asking for the state of a table take and give.
+pub mod table {
+    pub use crate::root::create::{CreateMode, CreateTable, TableData};
+    pub use crate::root::open::OpenTable;
+    pub use crate::root::status::TableState;
+}
+
+pub use catalog::{Catalog, Purge};
+pub use error::{Error, ErrorKind, Result};
+pub use ident::TableIdent;
+pub use lifecycle::DroppedTable;
+pub use store::{Clock, SystemClock};
+pub use table::{CreateMode, TableData, TableState};
+
+pub use arrow;
+pub use lance;
+pub use lance_io;
+pub use object_store;

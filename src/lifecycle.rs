@@ -1,0 +1,266 @@
+//! The life of a table between its drop and its restore or purge, on any store with atomic create-if-absent.
+//!
+//! A table is *live*, *dropped* (a tombstone hides it), *restoring* or *purging* (a claim decided the drop's fate), or
+//! *absent*. There is no lock server; clocks decide only how soon an expired drop may be purged and how soon the work
+//! of a dead process is taken over.
+//!
+//! # Steps
+//!
+//! Each step is one request; stopping after any of them leaves a state that somebody else can finish.
+//!
+//! - **drop**: the table exists → create tombstone *D* if absent (commit point; the loser gets "not found") → write
+//!   Lance's own marker → read the tombstone again (take the marker away if an undrop overtook us) and look at the
+//!   table again (if a purge overtook us between the first look and the tombstone, take the tombstone back).
+//! - **decide**: create the claim on *D* if absent, then read the tombstone again: unless it still carries *D* the
+//!   decision is void. See [`claim`].
+//! - **undrop**: decide *restore* → look whether there is a manifest → remove marker → delete tombstone (commit point)
+//!   → delete claim.
+//! - **revive** (create over a dropped name): write data files → decide *restore*, recording the transaction's id →
+//!   commit an Overwrite while hidden → finish as undrop. When the commit is known to have failed, or its owner dies
+//!   before it, the drop is re-issued under a new id: old rows never come back by themselves. An owner that cannot
+//!   tell leaves it to who recovers, after the lease.
+//! - **create** (over an absent name): write data files → create a `creating` tombstone if absent → check that all
+//!   data files are still there and no manifest is → commit version 1 (commit point) → delete the tombstone. While it
+//!   stands nobody drops or purges, so a purge of an earlier table of that name cannot take files of the new one;
+//!   it hides nothing that has a version, so a late one cannot hide somebody else's new table either.
+//! - **purge**: decide *purge* → for an expired drop, compare the store's own times of claim and tombstone → remove
+//!   the data → list again until nothing is there → delete tombstone → delete claim. On local disk the directory is
+//!   renamed away first, in one step; on object stores the names that a later table could use again go first. The
+//!   tombstone is read again before every batch.
+//!
+//! # Invariants
+//!
+//! 1. A table is never live while a purge of it is decided; after a successful undrop no purge of that drop deletes
+//!    anything.
+//! 2. Of concurrent restores and purges of one drop exactly one wins; the others learn who did.
+//! 3. Whatever request was the last one of a process that stopped, the table is live, dropped or (purge, create)
+//!    absent, and recoverable.
+//! 4. A purge deletes nothing outside the table's own directory, tombstone and claims.
+//! 5. Reads through handles opened before a drop keep working until the purge.
+//! 6. A storage error is never "not found"; a lost acknowledgement is recognised by its id.
+//!
+//! `tests/model/lifecycle.py` checks these steps in every interleaving of up to four actors with crashes.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::store::{RootStore, Slot};
+
+pub(crate) mod claim;
+mod dropping;
+pub(crate) mod purge;
+pub(crate) mod reconcile;
+mod restore;
+pub(crate) mod tombstone;
+
+pub use purge::{PurgeReport, PurgedTable};
+pub use reconcile::{Finding, FindingKind, ReconcileReport};
+pub use tombstone::DroppedTable;
+
+pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive};
+pub(crate) use restore::CommitFailure;
+pub(crate) use tombstone::{Creating, Tombstone};
+
+/// How often an operation starts over because somebody finished another one under it.
+pub(crate) const MAX_ROUNDS: usize = 16;
+
+/// The state machine over one root.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    pub(crate) store: Arc<RootStore>,
+    restore_lease: Duration,
+    purge_lease: Duration,
+    /// Claims of ours whose work ended in an error with nothing under way: we may go on at once, nobody else may.
+    resumable: Mutex<HashSet<(Uuid, Uuid, u32)>>,
+}
+
+/// What became of the work of a dead owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovered {
+    /// The table is live.
+    Restored,
+    /// A revive had not committed; the table is dropped, under a new drop id.
+    DroppedAgain,
+    /// The table is gone.
+    Purged,
+    /// There was no version to restore or to finish; the name is free.
+    Abandoned,
+    /// Somebody else has done or is doing it.
+    Elsewhere,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(
+        store: Arc<RootStore>,
+        restore_lease: Duration,
+        purge_lease: Duration,
+    ) -> Self {
+        Self {
+            store,
+            restore_lease,
+            purge_lease,
+            resumable: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn restore_lease(&self) -> Duration {
+        self.restore_lease
+    }
+
+    fn lease_ms(&self, action: Action) -> u64 {
+        let lease = match action {
+            Action::Restore => self.restore_lease,
+            Action::Purge => self.purge_lease,
+        };
+        u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn keep_resumable(&self, claim: &Claim) {
+        self.resumable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((claim.drop_id, claim.owner, claim.generation));
+    }
+
+    fn take_resumable(&self, claim: &Claim) -> bool {
+        self.resumable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&(claim.drop_id, claim.owner, claim.generation))
+    }
+
+    /// Finishes the work of an owner whose lease is over; [`Recovered::Elsewhere`] while it is not.
+    pub(crate) async fn recover(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        held: &Held,
+    ) -> Result<Recovered> {
+        let lease = match self.take_over(slot, held).await? {
+            Some(Decision::Won(lease)) => lease,
+            Some(Decision::Gone | Decision::Lost(_)) | None => return Ok(Recovered::Elsewhere),
+        };
+        tracing::info!(table = %slot.ident, drop_id = %tombstone.drop_id, action = ?lease.claim.action,
+            "finishing what a stopped process began");
+        match lease.claim.action {
+            Action::Purge => {
+                self.finish_purge(slot, lease).await?;
+                Ok(Recovered::Purged)
+            }
+            Action::Restore => {
+                if let Some(revive) = lease.claim.revive {
+                    let committed = crate::root::is_committed(
+                        &self.store,
+                        slot,
+                        revive.base_version,
+                        revive.transaction,
+                    )
+                    .await;
+                    if !self.resumable_on_error(&lease, committed)? {
+                        self.reissue(slot, tombstone, lease).await?;
+                        return Ok(Recovered::DroppedAgain);
+                    }
+                }
+                let manifest = self.store.latest_manifest(&slot.table).await;
+                let manifest = self.resumable_on_error(&lease, manifest)?;
+                self.finish_restore(slot, lease).await?;
+                Ok(match manifest {
+                    Some(_) => Recovered::Restored,
+                    None => Recovered::Abandoned,
+                })
+            }
+        }
+    }
+
+    /// A read failed: nothing of ours is under way, so the same process may resume at once.
+    fn resumable_on_error<T>(&self, lease: &Lease, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.keep_resumable(&lease.claim);
+        }
+        result
+    }
+
+    /// Sends a destructive request under the lease. After a failure that may still take effect, everybody, ourselves
+    /// included, waits for the lease; after a plain refusal we may resume at once.
+    async fn strike<T>(
+        &self,
+        slot: &Slot,
+        lease: &Lease,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let result = lease.guard(slot, request).await;
+        if let Err(Error::Storage {
+            retryable: false, ..
+        }) = &result
+        {
+            self.keep_resumable(&lease.claim);
+        }
+        result
+    }
+
+    /// Makes Lance's marker agree with the tombstone: present with its drop id, or absent. A marker without a drop id
+    /// beside no tombstone was written by a stock client and stays. 2 GET, and 2 more requests for each repair.
+    pub(crate) async fn sync_marker(&self, slot: &Slot) -> Result<bool> {
+        let mut changed = false;
+        for _ in 0..MAX_ROUNDS {
+            let wanted = tombstone::read(&self.store, slot)
+                .await?
+                .filter(|t| t.creating.is_none())
+                .map(|t| t.drop_id);
+            let marker = self.read_marker(slot).await?;
+            match (wanted, marker) {
+                (None, Marker::Absent | Marker::Foreign) => return Ok(changed),
+                (Some(drop_id), Marker::OfDrop(found)) if found == drop_id => return Ok(changed),
+                (Some(drop_id), _) => self.write_marker(slot, drop_id).await?,
+                (None, Marker::OfDrop(_)) => {
+                    self.store.delete(&slot.marker).await?;
+                    self.store.remove_empty_dir(&slot.table).await;
+                }
+            }
+            changed = true;
+        }
+        Err(Error::Conflict {
+            ident: slot.ident.clone(),
+            message: "its drop state keeps changing".to_string(),
+        })
+    }
+
+    pub(crate) async fn write_marker(&self, slot: &Slot, drop_id: Uuid) -> Result<()> {
+        self.store
+            .put(&slot.marker, Bytes::from(drop_id.to_string()))
+            .await
+    }
+
+    /// 1 GET.
+    pub(crate) async fn read_marker(&self, slot: &Slot) -> Result<Marker> {
+        Ok(match self.store.get(&slot.marker).await? {
+            None => Marker::Absent,
+            Some((content, _)) => Marker::parse(&content),
+        })
+    }
+}
+
+/// Lance's `.lance-deregistered`, as found in a table's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marker {
+    Absent,
+    /// Written by a stock client: the table is deregistered.
+    Foreign,
+    /// Written by a drop; counts only beside the tombstone of that drop.
+    OfDrop(Uuid),
+}
+
+impl Marker {
+    fn parse(content: &[u8]) -> Self {
+        std::str::from_utf8(content)
+            .ok()
+            .and_then(|text| Uuid::try_parse(text.trim()).ok())
+            .map_or(Self::Foreign, Self::OfDrop)
+    }
+}

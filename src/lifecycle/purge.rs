@@ -1,0 +1,410 @@
+//! Purge: give the space of a dropped table back, for good.
+
+use std::path::PathBuf;
+
+use lance_table::io::commit::{ManifestLocation, VERSIONS_DIR};
+use object_store::ObjectMeta;
+use object_store::path::Path;
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::ident::TableIdent;
+use crate::lifecycle::restore::keeps_changing;
+use crate::lifecycle::{
+    Action, Decision, Lease, Lifecycle, MAX_ROUNDS, Recovered, Tombstone, tombstone,
+};
+use crate::store::{DELETE_BATCH, Slot};
+
+/// What one purge deleted, or would delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PurgedTable {
+    /// The table.
+    pub ident: TableIdent,
+    /// The drop that was purged.
+    pub drop_id: Uuid,
+    /// Objects deleted from the table's directory. Fewer than the table had when an earlier purge of it was stopped.
+    pub objects: u64,
+    /// Their size in bytes. On a store with object versions, old versions still take space until its own rules
+    /// remove them.
+    pub bytes: u64,
+    /// Other places that the table's latest version refers to, which a purge never touches: the other bases of a
+    /// multi-base table, the source of a shallow clone.
+    pub left: Vec<String>,
+}
+
+/// What a purge did, or with `dry_run` would do.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct PurgeReport {
+    /// The tables purged.
+    pub tables: Vec<PurgedTable>,
+    /// The tables whose purge failed, and why. Each can be tried again. Those that somebody else is restoring or
+    /// purging at the moment are here with that typed error.
+    pub failures: Vec<(TableIdent, Error)>,
+    /// Whether nothing was deleted.
+    pub dry_run: bool,
+}
+
+impl PurgeReport {
+    /// Objects of all tables.
+    pub fn objects(&self) -> u64 {
+        self.tables.iter().map(|t| t.objects).sum()
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|t| t.bytes).sum()
+    }
+}
+
+/// Which drops a purge may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Require {
+    /// Only when expired, by our clock and by the store's.
+    Expired,
+    /// Whatever its retention says.
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    objects: u64,
+    bytes: u64,
+    left: Vec<String>,
+}
+
+impl Removed {
+    fn add(&mut self, object: &ObjectMeta) {
+        self.objects += 1;
+        self.bytes += object.size;
+    }
+}
+
+impl Lifecycle {
+    /// Purges a dropped or deregistered table by name: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes each with a GET before
+    /// it, and at most 8 requests more.
+    pub(crate) async fn purge_named(&self, slot: &Slot, dry_run: bool) -> Result<PurgedTable> {
+        for _ in 0..MAX_ROUNDS {
+            let found = if dry_run {
+                tombstone::read(&self.store, slot).await?
+            } else {
+                self.dropped(slot).await?
+            };
+            let Some(tombstone) = found else {
+                return Err(self.not_dropped(slot).await?);
+            };
+            if dry_run {
+                return self.measure(slot, &tombstone).await;
+            }
+            if let Some(purged) = self.purge(slot, &tombstone, Require::Nothing).await? {
+                return Ok(purged);
+            }
+        }
+        Err(keeps_changing(slot))
+    }
+
+    /// Purges one drop; `None` when it is another drop, or none, by now.
+    pub(crate) async fn purge(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        require: Require,
+    ) -> Result<Option<PurgedTable>> {
+        let purged = |removed: Removed| PurgedTable {
+            ident: slot.ident.clone(),
+            drop_id: tombstone.drop_id,
+            objects: removed.objects,
+            bytes: removed.bytes,
+            left: removed.left,
+        };
+        match self
+            .decide(slot, tombstone.drop_id, Action::Purge, None)
+            .await?
+        {
+            Decision::Gone => Ok(None),
+            Decision::Won(lease) => {
+                if require == Require::Expired {
+                    let held = self.held_long_enough(slot, tombstone, &lease).await;
+                    if !self.resumable_on_error(&lease, held)? {
+                        // Nothing was done under it, so the decision can be taken back.
+                        self.delete_claims(slot, &lease.claim).await;
+                        return Err(Error::Conflict {
+                            ident: slot.ident.clone(),
+                            message: "by the store's own clock its retention is not over"
+                                .to_string(),
+                        });
+                    }
+                }
+                self.finish_purge(slot, lease).await.map(purged).map(Some)
+            }
+            Decision::Lost(held) => {
+                if held.claim.action == Action::Purge
+                    && let Some(Decision::Won(lease)) = self.take_over(slot, &held).await?
+                {
+                    return self.finish_purge(slot, lease).await.map(purged).map(Some);
+                }
+                match self.recover(slot, tombstone, &held).await? {
+                    Recovered::Elsewhere => Err(held.error(slot)),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// What a purge would delete: ⌈K/1000⌉ LIST and 1 GET.
+    pub(crate) async fn measure(&self, slot: &Slot, tombstone: &Tombstone) -> Result<PurgedTable> {
+        let objects = self.store.list_all(&slot.table).await?;
+        let mut removed = Removed::default();
+        objects.iter().for_each(|o| removed.add(o));
+        Ok(PurgedTable {
+            ident: slot.ident.clone(),
+            drop_id: tombstone.drop_id,
+            objects: removed.objects,
+            bytes: removed.bytes,
+            left: self.other_bases(slot, &objects).await,
+        })
+    }
+
+    /// The steps after a purge is decided.
+    pub(crate) async fn finish_purge(&self, slot: &Slot, mut lease: Lease) -> Result<Removed> {
+        let removed = if self.store.local_path(&slot.table).is_some() {
+            self.remove_local(slot, &mut lease).await?
+        } else {
+            self.remove_objects(slot, &mut lease).await?
+        };
+        self.renew(slot, &mut lease).await?;
+        self.delete_tombstone(slot, &lease).await?;
+        self.delete_claims(slot, &lease.claim).await;
+        Ok(removed)
+    }
+
+    /// Deletes what is below the table's prefix, in batches, names that a later table could use again first; lists
+    /// again until nothing is there.
+    async fn remove_objects(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
+        let mut removed = Removed::default();
+        for round in 0..MAX_ROUNDS {
+            let listed = self.store.list_all(&slot.table).await;
+            let mut objects = self.resumable_on_error(lease, listed)?;
+            if objects.is_empty() {
+                if self.store.store.scheme() == "file-object-store" {
+                    // This scheme deletes files only; what is left are empty directories.
+                    let _ = self.store.store.remove_dir_all(slot.table.clone()).await;
+                }
+                return Ok(removed);
+            }
+            if round == 0 {
+                removed.left = self.other_bases(slot, &objects).await;
+            }
+            objects.sort_by_key(|o| !is_reuse_prone(&slot.table, &o.location));
+            for batch in objects.chunks(DELETE_BATCH) {
+                self.renew(slot, lease).await?;
+                self.still_ours(slot, lease).await?;
+                let paths: Vec<Path> = batch.iter().map(|o| o.location.clone()).collect();
+                self.strike(slot, lease, self.store.delete_batch(&paths))
+                    .await?;
+                batch.iter().for_each(|o| removed.add(o));
+            }
+        }
+        Err(Error::Conflict {
+            ident: slot.ident.clone(),
+            message: "somebody keeps writing into the table while it is purged".to_string(),
+        })
+    }
+
+    /// Renames the directory away in one step, so that no name in it can be taken for a later table's, then deletes it.
+    async fn remove_local(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
+        let mut removed = Removed::default();
+        let objects = match self.store.latest_manifest(&slot.table).await {
+            Ok(Some(m)) => self.store.head(&m.path).await.ok().flatten(),
+            _ => None,
+        };
+        removed.left = self.other_bases(slot, objects.as_slice()).await;
+        let mut dirs = Vec::new();
+        for _ in 0..MAX_ROUNDS {
+            self.renew(slot, lease).await?;
+            self.still_ours(slot, lease).await?;
+            let name = purge_dir_name(&slot.stem, lease.claim.drop_id);
+            let away = self.store.child(&name)?;
+            if !self
+                .strike(slot, lease, self.rename_dir(&slot.table, &away))
+                .await?
+            {
+                break;
+            }
+            dirs.push(name);
+        }
+        if lease.claim.generation > 0 {
+            // Directories that carry this drop id are ours alone, also those that a stopped purge left.
+            let prefix = purge_dir_prefix(&slot.stem, lease.claim.drop_id);
+            let (_, children) = self.store.list_dir(&self.store.base).await?;
+            dirs = children;
+            dirs.retain(|d| d.starts_with(&prefix));
+        }
+        for dir in &dirs {
+            let (objects, bytes) = self.remove_dir(&self.store.child(dir)?).await?;
+            removed.objects += objects;
+            removed.bytes += bytes;
+        }
+        Ok(removed)
+    }
+
+    /// Whether there was a directory to rename.
+    async fn rename_dir(&self, from: &Path, to: &Path) -> Result<bool> {
+        let (Some(source), Some(target)) = (self.store.local_path(from), self.store.local_path(to))
+        else {
+            return Ok(false);
+        };
+        match tokio::fs::rename(source, target).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(self.io("rename", from, e)),
+        }
+    }
+
+    /// Deletes a local directory tree without following links; (files, bytes) in it.
+    pub(crate) async fn remove_dir(&self, dir: &Path) -> Result<(u64, u64)> {
+        let Some(path) = self.store.local_path(dir) else {
+            return Ok((0, 0));
+        };
+        let removed = tokio::task::spawn_blocking(move || {
+            let counted = count_tree(path.clone());
+            match std::fs::remove_dir_all(&path) {
+                Ok(()) => Ok(counted),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(counted),
+                // The table's directory was a link: only the link goes, not what it points to.
+                Err(_) if path.is_symlink() => std::fs::remove_file(&path).map(|()| counted),
+                Err(e) => Err(e),
+            }
+        })
+        .await
+        .map_err(std::io::Error::other)
+        .and_then(|r| r);
+        removed.map_err(|e| self.io("delete", dir, e))
+    }
+
+    fn io(&self, operation: &'static str, path: &Path, error: std::io::Error) -> Error {
+        let error = object_store::Error::Generic {
+            store: "LocalFileSystem",
+            source: Box::new(error),
+        };
+        self.store.storage(operation, path, error)
+    }
+
+    /// The claim can outlive the purge that it decided; only the tombstone tells that there is something to delete.
+    async fn still_ours(&self, slot: &Slot, lease: &Lease) -> Result<()> {
+        let read = tombstone::read(&self.store, slot).await;
+        match self.resumable_on_error(lease, read)? {
+            Some(t) if t.drop_id == lease.claim.drop_id => Ok(()),
+            _ => Err(Error::Conflict {
+                ident: slot.ident.clone(),
+                message: "its purge was finished by another process".to_string(),
+            }),
+        }
+    }
+
+    /// Base paths of the latest version other than the table itself. Informative: a table that cannot be read can
+    /// still be purged.
+    async fn other_bases(&self, slot: &Slot, objects: &[ObjectMeta]) -> Vec<String> {
+        let versions = format!("{}/{VERSIONS_DIR}/", slot.table);
+        let latest = objects
+            .iter()
+            .filter(|o| o.location.as_ref().starts_with(&versions))
+            .filter_map(|o| ManifestLocation::try_from(o.clone()).ok())
+            .max_by_key(|m| m.version);
+        let Some(latest) = latest else {
+            return Vec::new();
+        };
+        let read =
+            lance_table::io::manifest::read_manifest(&self.store.store, &latest.path, latest.size)
+                .await;
+        match read {
+            Ok(manifest) => {
+                let mut bases: Vec<String> = manifest
+                    .base_paths
+                    .values()
+                    .map(|b| b.path.clone())
+                    .filter(|p| p.trim_end_matches('/') != slot.uri)
+                    .collect();
+                bases.sort();
+                bases
+            }
+            Err(error) => {
+                let error = self.store.redactor.text(&error.to_string());
+                tracing::warn!(table = %slot.ident, %error, "purging a table whose latest manifest cannot be read");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Names that another table under the same name would use again: manifests, version hint, refs, markers.
+fn is_reuse_prone(table: &Path, object: &Path) -> bool {
+    let Some(parts) = object.prefix_match(table) else {
+        return false;
+    };
+    let parts: Vec<_> = parts.collect();
+    parts.len() == 1
+        || parts
+            .iter()
+            .any(|p| p.as_ref() == VERSIONS_DIR || p.as_ref() == "_refs")
+}
+
+/// What directories that a purge of this drop renamed away begin with.
+pub(crate) fn purge_dir_prefix(stem: &str, drop_id: Uuid) -> String {
+    format!("{stem}.deleted.{drop_id}.purge.")
+}
+
+fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
+    let unique = Uuid::new_v4().simple().to_string();
+    format!("{}{}", purge_dir_prefix(stem, drop_id), &unique[..8])
+}
+
+fn count_tree(dir: PathBuf) -> (u64, u64) {
+    let (mut files, mut bytes) = (0, 0);
+    let mut pending = vec![dir];
+    while let Some(dir) = pending.pop() {
+        if dir.is_symlink() {
+            continue;
+        }
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(m) if m.is_dir() => pending.push(entry.path()),
+                Ok(m) => {
+                    files += 1;
+                    bytes += m.len();
+                }
+                Err(_) => files += 1,
+            }
+        }
+    }
+    (files, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reuse_prone_names_are_those_without_a_unique_part() {
+        let table = Path::from("root/t.lance");
+        for name in [
+            "_versions/1.manifest",
+            "_versions/latest_version_hint.json",
+            "_refs/tags/a.json",
+            ".lance-reserved",
+            "tree/b/_versions/1.manifest",
+        ] {
+            let object = Path::from(format!("root/t.lance/{name}"));
+            assert!(is_reuse_prone(&table, &object), "{name}");
+        }
+        for name in [
+            "data/x.lance",
+            "_transactions/0-x.txn",
+            "_indices/u/index.idx",
+        ] {
+            let object = Path::from(format!("root/t.lance/{name}"));
+            assert!(!is_reuse_prone(&table, &object), "{name}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Reconcile: find what stopped processes and other clients left, and finish or remove what is the catalog's own.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::StreamExt;
+use uuid::Uuid;
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::ident::TableIdent;
+use crate::lifecycle::{Held, Marker, Recovered, Tombstone, tombstone};
+use crate::listing::{Entry, scan};
+use crate::root;
+use crate::store::Slot;
+
+/// Names looked at together.
+const TOGETHER: usize = 16;
+
+/// What was found about one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// A restore was decided and not finished.
+    UnfinishedRestore,
+    /// A purge was decided and not finished.
+    UnfinishedPurge,
+    /// A create over an absent name was not finished.
+    UnfinishedCreate,
+    /// A claim, or an object that read the store's clock, whose drop is over.
+    StaleClaim,
+    /// A directory that a purge renamed away and did not delete.
+    PurgeLeftover,
+    /// Lance's marker and the tombstone disagree, so stock clients see another state than we do.
+    MarkerMismatch,
+    /// A tombstone that cannot be read. Left alone: undrop or purge the table by name.
+    UnreadableTombstone,
+    /// A dropped table whose directory is gone. Left alone: purging it clears the tombstone.
+    MissingLocation,
+    /// A table's directory without any version. Left alone: create over it, or drop it.
+    IncompleteTable,
+    /// Deregistered by another client. Left alone: undrop brings it back.
+    DeregisteredTable,
+}
+
+/// One finding.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The table.
+    pub ident: TableIdent,
+    /// What was found.
+    pub kind: FindingKind,
+    /// Whether it was mended. False in a dry run, for what is left alone, and while its owner's lease lasts.
+    pub mended: bool,
+    /// What went wrong while mending it.
+    pub error: Option<crate::error::Error>,
+}
+
+/// What reconcile saw and did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct ReconcileReport {
+    /// The findings, by name.
+    pub findings: Vec<Finding>,
+    /// Names looked at.
+    pub names: usize,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+}
+
+impl ReconcileReport {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// The findings of a kind.
+    pub fn of(&self, kind: FindingKind) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |f| f.kind == kind)
+    }
+}
+
+/// What the root holds under one name.
+#[derive(Default)]
+struct Name {
+    table: bool,
+    claims: HashMap<Uuid, Vec<String>>,
+    purge_dirs: HashMap<Uuid, Vec<String>>,
+}
+
+struct Work<'a> {
+    catalog: &'a Catalog,
+    slot: Slot,
+    dry_run: bool,
+    findings: Vec<Finding>,
+}
+
+pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<ReconcileReport> {
+    let mut names: BTreeMap<String, Name> = BTreeMap::new();
+    for entry in scan(catalog.store()).await? {
+        match entry {
+            Entry::Table(name) => names.entry(name).or_default().table = true,
+            Entry::Tombstone(hiding) => {
+                names.entry(hiding.name).or_default();
+            }
+            Entry::Claim {
+                name,
+                drop_id,
+                object,
+            } => names
+                .entry(name)
+                .or_default()
+                .claims
+                .entry(drop_id)
+                .or_default()
+                .push(object),
+            Entry::PurgeDir { name, drop_id, dir } => names
+                .entry(name)
+                .or_default()
+                .purge_dirs
+                .entry(drop_id)
+                .or_default()
+                .push(dir),
+        }
+    }
+    let mut report = ReconcileReport {
+        names: names.len(),
+        dry_run,
+        ..Default::default()
+    };
+    let mut done = futures::stream::iter(names)
+        .map(|(name, found)| async move {
+            let ident = TableIdent::from(name);
+            let mut work = match root::reading_slot(catalog.store(), &ident) {
+                Ok(slot) => Work {
+                    catalog,
+                    slot,
+                    dry_run,
+                    findings: Vec::new(),
+                },
+                // A name that Lance cannot address in a URI of this store is nobody's table here.
+                Err(_) => return Vec::new(),
+            };
+            if let Err(error) = work.examine(&found).await {
+                work.findings.push(Finding {
+                    ident,
+                    kind: FindingKind::UnreadableTombstone,
+                    mended: false,
+                    error: Some(error),
+                });
+            }
+            work.findings
+        })
+        .buffered(TOGETHER);
+    while let Some(findings) = done.next().await {
+        report.findings.extend(findings);
+    }
+    Ok(report)
+}
+
+impl Work<'_> {
+    fn note(&mut self, kind: FindingKind, outcome: Result<bool>) {
+        let (mended, error) = match outcome {
+            Ok(mended) => (mended, None),
+            Err(e) => (false, Some(e)),
+        };
+        self.findings.push(Finding {
+            ident: self.slot.ident.clone(),
+            kind,
+            mended,
+            error,
+        });
+    }
+
+    async fn examine(&mut self, found: &Name) -> Result<()> {
+        let lifecycle = self.catalog.lifecycle();
+        let mut current = tombstone::read(self.catalog.store(), &self.slot).await?;
+        if let Some(t) = current.take() {
+            let held = match t.creating {
+                Some(creating) => Some(lifecycle.creator(&self.slot, &t, creating).await?),
+                None => lifecycle.holder(&self.slot, t.drop_id).await?,
+            };
+            if let Some(held) = held {
+                self.unfinished(&t, &held).await;
+                current = tombstone::read(self.catalog.store(), &self.slot).await?;
+            } else {
+                current = Some(t);
+            }
+        }
+        self.litter(found, current.as_ref()).await?;
+        match &current {
+            Some(t) if t.creating.is_some() => Ok(()),
+            Some(t) => self.dropped(t, found).await,
+            None => self.not_dropped(found).await,
+        }
+    }
+
+    async fn unfinished(&mut self, tombstone: &Tombstone, held: &Held) {
+        let kind = match held.claim.action {
+            _ if held.claim.creating => FindingKind::UnfinishedCreate,
+            crate::lifecycle::Action::Restore => FindingKind::UnfinishedRestore,
+            crate::lifecycle::Action::Purge => FindingKind::UnfinishedPurge,
+        };
+        let outcome = if self.dry_run {
+            Ok(false)
+        } else {
+            self.catalog
+                .lifecycle()
+                .recover(&self.slot, tombstone, held)
+                .await
+                .map(|r| r != Recovered::Elsewhere)
+        };
+        self.note(kind, outcome);
+    }
+
+    /// Claims and purge directories of drops that are over.
+    async fn litter(&mut self, found: &Name, current: Option<&Tombstone>) -> Result<()> {
+        let store = self.catalog.store().clone();
+        let over = |drop_id: &Uuid| current.is_none_or(|t| t.drop_id != *drop_id);
+        for objects in found
+            .claims
+            .iter()
+            .filter(|(id, _)| over(id))
+            .map(|(_, o)| o)
+        {
+            for object in objects {
+                let path = store.child(object)?;
+                // Deleted by now: its owner finished between the listing and this look.
+                if store.head(&path).await?.is_none() {
+                    continue;
+                }
+                let outcome = match self.dry_run {
+                    true => Ok(false),
+                    false => store.delete(&path).await.map(|()| true),
+                };
+                self.note(FindingKind::StaleClaim, outcome);
+            }
+        }
+        for dirs in found
+            .purge_dirs
+            .iter()
+            .filter(|(id, _)| over(id))
+            .map(|(_, d)| d)
+        {
+            for dir in dirs {
+                let path = store.child(dir)?;
+                let outcome = match self.dry_run {
+                    true => Ok(false),
+                    false => self
+                        .catalog
+                        .lifecycle()
+                        .remove_dir(&path)
+                        .await
+                        .map(|_| true),
+                };
+                self.note(FindingKind::PurgeLeftover, outcome);
+            }
+        }
+        Ok(())
+    }
+
+    async fn dropped(&mut self, tombstone: &Tombstone, found: &Name) -> Result<()> {
+        if tombstone.parse_error.is_some() {
+            self.note(FindingKind::UnreadableTombstone, Ok(false));
+        }
+        if !found.table {
+            self.note(FindingKind::MissingLocation, Ok(false));
+            return Ok(());
+        }
+        let lifecycle = self.catalog.lifecycle();
+        if lifecycle
+            .holder(&self.slot, tombstone.drop_id)
+            .await?
+            .is_some()
+        {
+            // Somebody is at it; the marker is theirs to write or remove.
+            return Ok(());
+        }
+        if lifecycle.read_marker(&self.slot).await? != Marker::OfDrop(tombstone.drop_id) {
+            self.mend_marker().await;
+        }
+        Ok(())
+    }
+
+    async fn not_dropped(&mut self, found: &Name) -> Result<()> {
+        if !found.table {
+            return Ok(());
+        }
+        let store = self.catalog.store().clone();
+        match self.catalog.lifecycle().read_marker(&self.slot).await? {
+            Marker::OfDrop(_) => self.mend_marker().await,
+            Marker::Foreign => {
+                self.note(FindingKind::DeregisteredTable, Ok(false));
+                return Ok(());
+            }
+            Marker::Absent => {}
+        }
+        if store.latest_manifest(&self.slot.table).await?.is_none() {
+            let (objects, prefixes) = store.list_dir(&self.slot.table).await?;
+            let declared = objects.iter().any(|o| o == ".lance-reserved");
+            let gone = objects.is_empty()
+                && prefixes.is_empty()
+                && store
+                    .local_path(&self.slot.table)
+                    .is_none_or(|dir| !dir.is_dir());
+            if !declared && !gone {
+                self.note(FindingKind::IncompleteTable, Ok(false));
+            }
+        }
+        Ok(())
+    }
+
+    async fn mend_marker(&mut self) {
+        let outcome = match self.dry_run {
+            true => Ok(false),
+            false => self.catalog.lifecycle().sync_marker(&self.slot).await,
+        };
+        self.note(FindingKind::MarkerMismatch, outcome);
+    }
+}

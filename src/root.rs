@@ -1,0 +1,100 @@
+//! Root tables: one directory `<root>/<name>.lance` each, readable by every stock Lance client.
+//!
+//! Promises: what is dropped is not opened, and a create never shows old rows. Refuses: names that leave the root,
+//! and opening what only looks like a table.
+
+use lance::dataset::Dataset;
+use lance::dataset::builder::DatasetBuilder;
+use lance::dataset::transaction::{Operation, Transaction};
+use uuid::Uuid;
+
+use crate::error::{Error, Result, from_lance};
+use crate::ident::{self, TableIdent};
+use crate::store::{RootStore, Slot};
+
+pub(crate) mod create;
+pub(crate) mod open;
+pub(crate) mod status;
+
+/// The slot of a table that is to be created.
+pub(crate) fn new_slot(store: &RootStore, ident: &TableIdent) -> Result<Slot> {
+    ident::check_new(root_name(ident)?, store.max_name_len())?;
+    Slot::root(store, ident)
+}
+
+/// The slot of a table that is to be dropped, restored or purged: its name must leave room for the records of that.
+pub(crate) fn dropping_slot(store: &RootStore, ident: &TableIdent) -> Result<Slot> {
+    ident::check_existing(root_name(ident)?, store.max_name_len())?;
+    Slot::root(store, ident)
+}
+
+/// The slot of a table that is only read.
+pub(crate) fn reading_slot(store: &RootStore, ident: &TableIdent) -> Result<Slot> {
+    ident::check_existing(root_name(ident)?, usize::MAX)?;
+    Slot::root(store, ident)
+}
+
+fn root_name(ident: &TableIdent) -> Result<&str> {
+    match ident.parts() {
+        [name] => Ok(name),
+        [] => Err(Error::InvalidIdent {
+            name: String::new(),
+            rule: "a table id has at least one part".to_string(),
+        }),
+        _ => Err(Error::Unsupported {
+            message: format!("table id {ident}: this version keeps root tables only"),
+        }),
+    }
+}
+
+/// Opens what is in the directory of a table, hidden or not: the requests of `Dataset` open.
+pub(crate) async fn load(store: &RootStore, slot: &Slot) -> Result<Dataset> {
+    DatasetBuilder::from_uri(&slot.uri)
+        .with_store_params(store.params.clone())
+        .with_session(store.session.clone())
+        .load()
+        .await
+        .map_err(|e| from_lance(e, "open", &slot.ident, &store.redactor))
+}
+
+/// Whether the transaction is in the lineage above `base`: opens the table, then 1 to 2 requests a version above it.
+pub(crate) async fn is_committed(
+    store: &RootStore,
+    slot: &Slot,
+    base: Option<u64>,
+    transaction: Uuid,
+) -> Result<bool> {
+    if store.latest_manifest(&slot.table).await?.is_none() {
+        return Ok(false);
+    }
+    let dataset = load(store, slot).await?;
+    let wanted = transaction.to_string();
+    for version in (base.unwrap_or(0) + 1..=dataset.version().version).rev() {
+        match dataset.read_transaction_by_version(version).await {
+            Ok(Some(found)) if found.uuid == wanted => return Ok(true),
+            Ok(_) => {}
+            Err(e) => {
+                return Err(from_lance(
+                    e,
+                    "read the history of",
+                    &slot.ident,
+                    &store.redactor,
+                ));
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The data files that a transaction adds to the table's own base, relative to its data directory.
+pub(crate) fn data_files(transaction: &Transaction) -> Vec<&str> {
+    let Operation::Overwrite { fragments, .. } = &transaction.operation else {
+        return Vec::new();
+    };
+    fragments
+        .iter()
+        .flat_map(|f| &f.files)
+        .filter(|f| f.base_id.is_none())
+        .map(|f| f.path.as_str())
+        .collect()
+}

@@ -1,0 +1,448 @@
+//! Create a root table: new, over a dropped name, or over a live one.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use lance::dataset::transaction::Transaction;
+use lance::dataset::{
+    CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
+};
+use lance::deps::datafusion::execution::SendableRecordBatchStream;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::catalog::Catalog;
+use crate::error::{Error, ErrorKind, Result, from_lance};
+use crate::ident::TableIdent;
+use crate::lifecycle::{CommitFailure, Tombstone};
+use crate::root::{self, data_files, is_committed};
+use crate::store::{Created, Slot, join};
+
+/// What a create does when a live table has the name. A dropped table is revived in every mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CreateMode {
+    /// Refuse with [`Error::TableAlreadyExists`].
+    #[default]
+    Create,
+    /// Open the table that is there; the data given is not written.
+    ExistOk,
+    /// Commit the data as a new version that replaces all rows; earlier versions stay in the history.
+    Overwrite,
+}
+
+/// The rows of a new table.
+///
+/// Made from a record batch, a non-empty vector of them, a boxed `RecordBatchReader` or a stream of batches; from any
+/// other reader with [`TableData::reader`], and for a table without rows with [`TableData::empty`].
+pub struct TableData(Source);
+
+enum Source {
+    Batches(Vec<RecordBatch>),
+    Reader(Box<dyn RecordBatchReader + Send>),
+    Stream(SendableRecordBatchStream),
+}
+
+impl TableData {
+    /// Rows from a reader.
+    pub fn reader(reader: impl RecordBatchReader + Send + 'static) -> Self {
+        Self(Source::Reader(Box::new(reader)))
+    }
+
+    /// No rows, only a schema.
+    pub fn empty(schema: SchemaRef) -> Self {
+        Self::from(RecordBatch::new_empty(schema))
+    }
+}
+
+impl std::fmt::Debug for TableData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match &self.0 {
+            Source::Batches(_) => "TableData(batches)",
+            Source::Reader(_) => "TableData(reader)",
+            Source::Stream(_) => "TableData(stream)",
+        })
+    }
+}
+
+impl From<RecordBatch> for TableData {
+    fn from(batch: RecordBatch) -> Self {
+        Self(Source::Batches(vec![batch]))
+    }
+}
+
+impl From<Vec<RecordBatch>> for TableData {
+    fn from(batches: Vec<RecordBatch>) -> Self {
+        Self(Source::Batches(batches))
+    }
+}
+
+impl From<Box<dyn RecordBatchReader + Send>> for TableData {
+    fn from(reader: Box<dyn RecordBatchReader + Send>) -> Self {
+        Self(Source::Reader(reader))
+    }
+}
+
+impl From<SendableRecordBatchStream> for TableData {
+    fn from(stream: SendableRecordBatchStream) -> Self {
+        Self(Source::Stream(stream))
+    }
+}
+
+/// A create about to be made; await it. See [`Catalog::create_table`].
+#[derive(Debug)]
+#[must_use = "a create does nothing until it is awaited"]
+pub struct CreateTable {
+    catalog: Catalog,
+    ident: TableIdent,
+    data: TableData,
+    mode: CreateMode,
+    params: WriteParams,
+}
+
+impl CreateTable {
+    pub(crate) fn new(catalog: Catalog, ident: TableIdent, data: TableData) -> Self {
+        Self {
+            catalog,
+            ident,
+            data,
+            mode: CreateMode::default(),
+            params: WriteParams::default(),
+        }
+    }
+
+    /// What to do when a live table has the name.
+    pub fn mode(mut self, mode: CreateMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Lance's write parameters: file sizes, storage version, stable row ids and so on. The catalog sets the mode,
+    /// the session, the store parameters and the commit handler itself.
+    pub fn write_params(mut self, params: WriteParams) -> Self {
+        self.params = params;
+        self
+    }
+
+    async fn run(self) -> Result<Dataset> {
+        let catalog = self.catalog.clone();
+        let slot = root::new_slot(catalog.store(), &self.ident)?;
+        if let Source::Batches(batches) = &self.data.0
+            && batches.is_empty()
+        {
+            return Err(Error::InvalidInput {
+                message: "no record batch was given; use TableData::empty for a table without rows"
+                    .to_string(),
+            });
+        }
+        let mode = self.mode;
+        let patience = Instant::now() + catalog.lifecycle().restore_lease() * 2;
+        loop {
+            match catalog.lifecycle().hidden(&slot).await {
+                // Another process is creating it: what it makes decides what we answer.
+                Err(Error::Conflict { .. }) if Instant::now() < patience => {
+                    tokio::time::sleep(Duration::from_millis(25)).await;
+                }
+                Err(e) => return Err(e),
+                Ok(Some(tombstone)) => return self.revive(&slot, tombstone).await,
+                Ok(None) => break,
+            }
+        }
+        if catalog
+            .store()
+            .latest_manifest(&slot.table)
+            .await?
+            .is_some()
+        {
+            return self.over_live(&slot).await;
+        }
+        match self.create_new(&slot).await {
+            Err(e @ Error::Conflict { .. }) => {
+                // The winner's table is as good as ours where ours was only wanted if there was none.
+                while Instant::now() < patience {
+                    match catalog.lifecycle().hidden(&slot).await {
+                        Err(Error::Conflict { .. }) => {
+                            tokio::time::sleep(Duration::from_millis(25)).await;
+                        }
+                        Ok(None)
+                            if catalog
+                                .store()
+                                .latest_manifest(&slot.table)
+                                .await?
+                                .is_some() =>
+                        {
+                            return match mode {
+                                CreateMode::ExistOk => catalog.open_table(slot.ident).await,
+                                CreateMode::Create => {
+                                    Err(Error::TableAlreadyExists { ident: slot.ident })
+                                }
+                                CreateMode::Overwrite => Err(e),
+                            };
+                        }
+                        _ => return Err(e),
+                    }
+                }
+                Err(e)
+            }
+            other => other,
+        }
+    }
+
+    fn params(&self, mode: WriteMode) -> WriteParams {
+        let store = self.catalog.store();
+        WriteParams {
+            mode,
+            store_params: Some(store.params.clone()),
+            session: Some(store.session.clone()),
+            commit_handler: None,
+            ..self.params.clone()
+        }
+    }
+
+    async fn over_live(self, slot: &Slot) -> Result<Dataset> {
+        match self.mode {
+            CreateMode::Create => Err(Error::TableAlreadyExists {
+                ident: slot.ident.clone(),
+            }),
+            CreateMode::ExistOk => self.catalog.open_table(slot.ident.clone()).await,
+            CreateMode::Overwrite => {
+                let catalog = self.catalog.clone();
+                let params = self.params(WriteMode::Overwrite);
+                let dataset = Arc::new(catalog.open_table(slot.ident.clone()).await?);
+                let (transaction, dest) = self
+                    .write(slot, WriteDestination::Dataset(dataset), &params)
+                    .await?;
+                let written = commit(&catalog, slot, dest, &params, transaction, None).await?;
+                // A drop may have overtaken the commit: then the rows are in the kept lineage, and hidden.
+                match crate::lifecycle::tombstone::read(catalog.store(), slot).await? {
+                    Some(t) if t.creating.is_none() => Err(Error::TableDropped {
+                        dropped: Box::new(t.public(&slot.ident)),
+                    }),
+                    _ => Ok(written),
+                }
+            }
+        }
+    }
+
+    async fn create_new(self, slot: &Slot) -> Result<Dataset> {
+        let catalog = self.catalog.clone();
+        let params = self.params(WriteMode::Create);
+        let (transaction, dest) = self
+            .write(slot, WriteDestination::Uri(&slot.uri), &params)
+            .await?;
+        let sent = std::sync::atomic::AtomicBool::new(false);
+        let created = catalog
+            .lifecycle()
+            .create_hidden(slot, &transaction, |left| {
+                sent.store(true, std::sync::atomic::Ordering::Relaxed);
+                commit_leased(
+                    &catalog,
+                    slot,
+                    dest,
+                    &params,
+                    transaction.clone(),
+                    left,
+                    None,
+                )
+            })
+            .await;
+        if created.is_err() && !sent.into_inner() {
+            discard(&catalog, slot, &transaction).await;
+        }
+        created
+    }
+
+    async fn revive(self, slot: &Slot, tombstone: Tombstone) -> Result<Dataset> {
+        let catalog = self.catalog.clone();
+        let base = catalog.store().latest_manifest(&slot.table).await?;
+        let (mode, dest) = match &base {
+            Some(_) => {
+                let hidden = root::load(catalog.store(), slot).await?;
+                (
+                    WriteMode::Overwrite,
+                    WriteDestination::Dataset(Arc::new(hidden)),
+                )
+            }
+            None => (WriteMode::Create, WriteDestination::Uri(slot.uri.as_str())),
+        };
+        let base = base.map(|m| m.version);
+        let params = self.params(mode);
+        let (transaction, dest) = self.write(slot, dest, &params).await?;
+        let id = transaction_id(&transaction, slot)?;
+        let sent = std::sync::atomic::AtomicBool::new(false);
+        let revived = catalog
+            .lifecycle()
+            .revive(slot, &tombstone, base, id, |left| {
+                sent.store(true, std::sync::atomic::Ordering::Relaxed);
+                commit_leased(
+                    &catalog,
+                    slot,
+                    dest,
+                    &params,
+                    transaction.clone(),
+                    left,
+                    base,
+                )
+            })
+            .await;
+        if revived.is_err() && !sent.into_inner() {
+            discard(&catalog, slot, &transaction).await;
+        }
+        revived
+    }
+
+    /// Writes the data files without committing them.
+    async fn write<'a>(
+        self,
+        slot: &Slot,
+        dest: WriteDestination<'a>,
+        params: &WriteParams,
+    ) -> Result<(Transaction, WriteDestination<'a>)> {
+        let insert = InsertBuilder::new(dest.clone()).with_params(params);
+        let written = match self.data.0 {
+            Source::Batches(batches) => {
+                // An empty vector was refused above.
+                let schema = batches.first().map(RecordBatch::schema).ok_or_else(|| {
+                    Error::InvalidInput {
+                        message: "no record batch was given".to_string(),
+                    }
+                })?;
+                if batches.iter().any(|b| b.schema() != schema) {
+                    return Err(Error::InvalidInput {
+                        message: "all record batches must have the same schema".to_string(),
+                    });
+                }
+                let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
+                insert.execute_uncommitted_stream(reader).await
+            }
+            Source::Reader(reader) => insert.execute_uncommitted_stream(reader).await,
+            Source::Stream(stream) => insert.execute_uncommitted_stream(stream).await,
+        };
+        let redactor = &self.catalog.store().redactor;
+        let transaction =
+            written.map_err(|e| from_lance(e, "write the data of", &slot.ident, redactor))?;
+        Ok((transaction, dest))
+    }
+}
+
+impl IntoFuture for CreateTable {
+    type Output = Result<Dataset>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// Commits what was written. `left`: the time that a lease leaves.
+async fn commit(
+    catalog: &Catalog,
+    slot: &Slot,
+    dest: WriteDestination<'_>,
+    params: &WriteParams,
+    transaction: Transaction,
+    left: Option<Duration>,
+) -> Result<Dataset> {
+    let store = catalog.store();
+    let mut builder = CommitBuilder::new(dest)
+        .use_stable_row_ids(params.enable_stable_row_ids)
+        .enable_v2_manifest_paths(params.enable_v2_manifest_paths)
+        .with_skip_auto_cleanup(params.skip_auto_cleanup)
+        .with_store_params(store.params.clone())
+        .with_session(store.session.clone())
+        .with_timeout(left);
+    if let Some(version) = params.data_storage_version {
+        builder = builder.with_storage_format(version);
+    }
+    builder
+        .execute(transaction)
+        .await
+        .map_err(|e| from_lance(e, "commit", &slot.ident, &store.redactor))
+}
+
+/// Commits under a lease, where a failure is looked into: its acknowledgement may be all that was lost.
+async fn commit_leased(
+    catalog: &Catalog,
+    slot: &Slot,
+    dest: WriteDestination<'_>,
+    params: &WriteParams,
+    transaction: Transaction,
+    left: Duration,
+    base: Option<u64>,
+) -> std::result::Result<Dataset, CommitFailure> {
+    let store = catalog.store();
+    let id = transaction_id(&transaction, slot).map_err(CommitFailure::Failed)?;
+    let error = match commit(catalog, slot, dest, params, transaction, Some(left)).await {
+        Ok(dataset) => return Ok(dataset),
+        Err(e) => e,
+    };
+    match is_committed(store, slot, base, id).await {
+        Ok(true) => root::load(store, slot)
+            .await
+            .map_err(CommitFailure::Unknown),
+        // A refusal is final; after anything else the request may still be under way.
+        Ok(false) if !error.is_retryable() && error.kind() != ErrorKind::Lance => {
+            Err(CommitFailure::Failed(error))
+        }
+        Ok(false) if error.kind() == ErrorKind::Conflict => Err(CommitFailure::Failed(error)),
+        Ok(false) | Err(_) => Err(CommitFailure::Unknown(error)),
+    }
+}
+
+/// Deletes the data files of a transaction that was never sent; what is left on failure is litter for Lance's cleanup.
+async fn discard(catalog: &Catalog, slot: &Slot, transaction: &Transaction) {
+    let store = catalog.store();
+    let paths: Vec<_> = data_files(transaction)
+        .into_iter()
+        .filter_map(|file| join(&slot.table, &format!("data/{file}")).ok())
+        .collect();
+    for batch in paths.chunks(crate::store::DELETE_BATCH) {
+        if let Err(error) = store.delete_batch(batch).await {
+            tracing::warn!(table = %slot.ident, %error, "data files of a create that lost are left behind");
+            return;
+        }
+    }
+    if let Ok(data) = join(&slot.table, "data") {
+        store.remove_empty_dir(&data).await;
+    }
+    store.remove_empty_dir(&slot.table).await;
+}
+
+fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {
+    Uuid::try_parse(&transaction.uuid).map_err(|_| Error::CorruptMetadata {
+        path: slot.table.to_string(),
+        message: format!(
+            "Lance named a transaction {:?}, not a UUID",
+            transaction.uuid
+        ),
+    })
+}
+
+/// Declares a table without data: reserves the name for who will write it. At most 5 requests.
+pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<String> {
+    let store = catalog.store();
+    let slot = root::new_slot(store, ident)?;
+    if let Some(tombstone) = catalog.lifecycle().hidden(&slot).await? {
+        return Err(Error::TableDropped {
+            dropped: Box::new(tombstone.public(ident)),
+        });
+    }
+    let exists = || Error::TableAlreadyExists {
+        ident: ident.clone(),
+    };
+    if store.latest_manifest(&slot.table).await?.is_some() {
+        return Err(exists());
+    }
+    let reserved = join(&slot.table, ".lance-reserved")?;
+    match store
+        .create(&reserved, Bytes::from(Uuid::new_v4().to_string()))
+        .await?
+    {
+        Created::New => Ok(slot.uri),
+        Created::Exists(_) => Err(exists()),
+    }
+}

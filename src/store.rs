@@ -1,0 +1,473 @@
+//! The catalog's view of the object store under its root: single requests with typed answers.
+//!
+//! Promises: "not found" is an answer, every other failure is an error; a create-if-absent whose acknowledgement was
+//! lost is recognised by its content. Refuses: retries of its own (the store's client retries already), and any
+//! path outside the root.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::{StreamExt, TryStreamExt};
+use lance::session::Session;
+use lance_io::object_store::{
+    ObjectStore, ObjectStoreParams, StorageOptionsAccessor, WrappingObjectStore, uri_to_url,
+};
+use lance_table::io::commit::{CommitHandler, ManifestLocation, commit_handler_from_url};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
+
+use crate::error::{Error, Redactor, Result, is_retryable_store_error};
+use crate::ident::{MAX_LOCAL_NAME_LEN, MAX_NAME_LEN, TableIdent};
+
+/// Tells the time of day. Decides when a drop counts as expired, never what is safe.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// The current time.
+    fn now(&self) -> DateTime<Utc>;
+}
+
+/// The machine's own clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> DateTime<Utc> {
+        Utc::now()
+    }
+}
+
+/// Keys of one bulk delete, as S3 limits them.
+pub(crate) const DELETE_BATCH: usize = 1000;
+
+/// What became of a create-if-absent.
+pub(crate) enum Created {
+    /// The object is ours.
+    New,
+    /// Somebody else's object is there (its content, unless it vanished again).
+    Exists(Option<(Bytes, ObjectMeta)>),
+}
+
+/// The store, the root in it, and what every request under it needs.
+pub(crate) struct RootStore {
+    pub(crate) store: Arc<ObjectStore>,
+    pub(crate) base: Path,
+    /// Root without a trailing slash: a plain path on local disk, a URL elsewhere.
+    pub(crate) root_uri: String,
+    pub(crate) params: ObjectStoreParams,
+    pub(crate) session: Arc<Session>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) redactor: Redactor,
+    pub(crate) commit_handler: Arc<dyn CommitHandler>,
+    plain_path: bool,
+}
+
+impl fmt::Debug for RootStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RootStore")
+            .field("root_uri", &self.root_uri)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RootStore {
+    /// Resolves the root. No request, except a look at the directory itself on local disk.
+    pub(crate) async fn connect(
+        uri: &str,
+        options: HashMap<String, String>,
+        wrapper: Option<Arc<dyn WrappingObjectStore>>,
+        session: Arc<Session>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let redactor = Redactor::new(&options);
+        let bad_root = |e: lance_core::Error| Error::InvalidInput {
+            message: format!(
+                "cannot use {:?} as a root: {}",
+                redactor.text(uri),
+                redactor.text(&e.to_string())
+            ),
+        };
+        let params = ObjectStoreParams {
+            storage_options_accessor: (!options.is_empty())
+                .then(|| Arc::new(StorageOptionsAccessor::with_static_options(options))),
+            object_store_wrapper: wrapper,
+            ..Default::default()
+        };
+        let (root_uri, plain_path) = normalize_root(uri, &redactor)?;
+        if !plain_path && !has_atomic_create(&root_uri) {
+            return Err(Error::Unsupported {
+                message: format!(
+                    "root {:?}: Lance has no atomic create-if-absent for this scheme, so neither commits nor drops \
+                     would be safe",
+                    redactor.text(uri)
+                ),
+            });
+        }
+        let handler = commit_handler_from_url(&root_uri, &Some(params.clone()))
+            .await
+            .map_err(bad_root)?;
+        let (store, base) =
+            ObjectStore::from_uri_and_params(session.store_registry(), &root_uri, &params)
+                .await
+                .map_err(bad_root)?;
+        let this = Self {
+            store,
+            base,
+            root_uri,
+            params,
+            session,
+            clock,
+            redactor,
+            commit_handler: handler,
+            plain_path,
+        };
+        if let Some(dir) = this.local_path(&this.base)
+            && std::fs::metadata(&dir).is_ok_and(|m| !m.is_dir())
+        {
+            return Err(Error::InvalidInput {
+                message: format!("root {:?} is a file, not a directory", this.root_uri),
+            });
+        }
+        Ok(this)
+    }
+
+    /// The longest name of a table that can be dropped and restored here.
+    pub(crate) fn max_name_len(&self) -> usize {
+        if self.store.is_local() || self.store.scheme() == "file-object-store" {
+            MAX_LOCAL_NAME_LEN
+        } else {
+            MAX_NAME_LEN * 4
+        }
+    }
+
+    /// An object or prefix directly under the root. The name is a checked path segment.
+    pub(crate) fn child(&self, name: &str) -> Result<Path> {
+        join(&self.base, name)
+    }
+
+    /// The URI that Lance opens for the root table `name`.
+    pub(crate) fn table_uri(&self, name: &str, table: &Path) -> Result<String> {
+        let uri = if self.plain_path {
+            format!("{}/{name}.lance", self.root_uri)
+        } else {
+            format!("{}/{}.lance", self.root_uri, encode_segment(name))
+        };
+        let resolved = ObjectStore::extract_path_from_uri(self.session.store_registry(), &uri);
+        match resolved {
+            Ok(path) if &path == table => Ok(uri),
+            _ => Err(Error::InvalidIdent {
+                name: name.to_string(),
+                rule: "Lance cannot address this name in a URI of this store".to_string(),
+            }),
+        }
+    }
+
+    /// The file system path, where objects are plain files.
+    pub(crate) fn local_path(&self, path: &Path) -> Option<PathBuf> {
+        self.store
+            .has_direct_local_paths()
+            .then(|| PathBuf::from(lance_io::local::to_local_path(path)))
+    }
+
+    pub(crate) fn storage(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        error: object_store::Error,
+    ) -> Error {
+        Error::Storage {
+            operation,
+            path: path.to_string(),
+            retryable: is_retryable_store_error(&error),
+            source: self.redactor.cause(error),
+        }
+    }
+
+    /// A failure that reached us through lance-io.
+    pub(crate) fn storage_via_lance(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        error: lance_core::Error,
+    ) -> Error {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        let mut retryable = false;
+        while let Some(e) = next {
+            if let Some(found) = e.downcast_ref::<object_store::Error>() {
+                retryable = is_retryable_store_error(found);
+                break;
+            }
+            next = e.source();
+        }
+        Error::Storage {
+            operation,
+            path: path.to_string(),
+            retryable,
+            source: self.redactor.cause(error),
+        }
+    }
+
+    /// 1 GET.
+    pub(crate) async fn get(&self, path: &Path) -> Result<Option<(Bytes, ObjectMeta)>> {
+        let read = async {
+            let result = self.store.inner.get(path).await?;
+            let meta = result.meta.clone();
+            Ok((result.bytes().await?, meta))
+        };
+        match read.await {
+            Ok(found) => Ok(Some(found)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.storage("read", path, e)),
+        }
+    }
+
+    /// 1 HEAD.
+    pub(crate) async fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
+        match self.store.inner.head(path).await {
+            Ok(meta) => Ok(Some(meta)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.storage("stat", path, e)),
+        }
+    }
+
+    /// Creates the object if it is absent: 1 PUT, and 1 GET unless it was plainly created.
+    ///
+    /// `content` must be unique to the caller: finding it under the name means that an acknowledgement was lost.
+    pub(crate) async fn create(&self, path: &Path, content: Bytes) -> Result<Created> {
+        use object_store::Error as E;
+        let options = PutOptions {
+            mode: PutMode::Create,
+            ..Default::default()
+        };
+        let put = self
+            .store
+            .inner
+            .put_opts(path, content.clone().into(), options)
+            .await;
+        let error = match put {
+            Ok(_) => return Ok(Created::New),
+            Err(E::NotImplemented { .. } | E::NotSupported { .. }) => {
+                return Err(Error::Unsupported {
+                    message: format!(
+                        "the store under {:?} has no atomic create-if-absent (conditional put), which every drop, \
+                         restore and commit needs; nothing was written",
+                        self.root_uri
+                    ),
+                });
+            }
+            Err(e) => e,
+        };
+        let exists = matches!(error, E::AlreadyExists { .. } | E::Precondition { .. });
+        match self.get(path).await {
+            Ok(Some((found, _))) if found == content => Ok(Created::New),
+            Ok(found) if exists || found.is_some() => Ok(Created::Exists(found)),
+            Err(e) if exists => Err(e),
+            _ => Err(self.storage("create", path, error)),
+        }
+    }
+
+    /// 1 PUT, whatever was there.
+    pub(crate) async fn put(&self, path: &Path, content: Bytes) -> Result<()> {
+        match self.store.inner.put(path, content.into()).await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(self.storage("write", path, e)),
+        }
+    }
+
+    /// 1 DELETE; deleting what is gone is success.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
+        match self.store.inner.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.storage("delete", path, e)),
+        }
+    }
+
+    /// One bulk delete of at most [`DELETE_BATCH`] objects; those already gone do not matter.
+    pub(crate) async fn delete_batch(&self, batch: &[Path]) -> Result<()> {
+        let Some(first) = batch.first() else {
+            return Ok(());
+        };
+        let paths: Vec<_> = batch.iter().cloned().map(Ok).collect();
+        let mut deleted = self
+            .store
+            .inner
+            .delete_stream(futures::stream::iter(paths).boxed());
+        while let Some(result) = deleted.next().await {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(e) => return Err(self.storage("bulk-delete from", first, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Every object below a prefix: ⌈K/1000⌉ LIST.
+    pub(crate) async fn list_all(&self, prefix: &Path) -> Result<Vec<ObjectMeta>> {
+        let listed = self.store.inner.list(Some(prefix)).try_collect().await;
+        match listed {
+            Ok(objects) => Ok(objects),
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(e) => Err(self.storage("list", prefix, e)),
+        }
+    }
+
+    /// The immediate children of a directory, as (names of objects, names of prefixes): ⌈children/1000⌉ LIST.
+    pub(crate) async fn list_dir(&self, dir: &Path) -> Result<(Vec<String>, Vec<String>)> {
+        let listed = match self.store.inner.list_with_delimiter(Some(dir)).await {
+            Ok(listed) => listed,
+            Err(object_store::Error::NotFound { .. }) => return Ok(Default::default()),
+            Err(e) => return Err(self.storage("list", dir, e)),
+        };
+        let name = |p: &Path| p.filename().map(str::to_string);
+        Ok((
+            listed
+                .objects
+                .iter()
+                .filter_map(|o| name(&o.location))
+                .collect(),
+            listed.common_prefixes.iter().filter_map(name).collect(),
+        ))
+    }
+
+    /// The latest manifest of the table, resolved as Lance does it: 1 LIST of one page where LIST is ordered.
+    pub(crate) async fn latest_manifest(&self, table: &Path) -> Result<Option<ManifestLocation>> {
+        use lance_core::Error as L;
+        match self
+            .commit_handler
+            .resolve_latest_location(table, &self.store)
+            .await
+        {
+            Ok(location) => Ok(Some(location)),
+            Err(L::NotFound { .. } | L::DatasetNotFound { .. }) => Ok(None),
+            Err(e) if is_not_found(&e) => Ok(None),
+            Err(e) => Err(self.storage_via_lance("find the latest version in", table, e)),
+        }
+    }
+
+    /// Removes a local directory if nothing is in it; a no-op on object stores.
+    pub(crate) async fn remove_empty_dir(&self, dir: &Path) {
+        if let Some(path) = self.local_path(dir) {
+            // `rmdir` refuses a directory with anything in it, which is the point.
+            let _ = tokio::fs::remove_dir(path).await;
+        }
+    }
+}
+
+pub(crate) fn is_not_found(error: &lance_core::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(e) = next {
+        if let Some(found) = e.downcast_ref::<object_store::Error>() {
+            return matches!(found, object_store::Error::NotFound { .. });
+        }
+        next = e.source();
+    }
+    false
+}
+
+/// `base/name`, kept literally (no percent encoding), as Lance derives it from a URI.
+pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
+    let full = if base.as_ref().is_empty() {
+        name.to_string()
+    } else {
+        format!("{base}/{name}")
+    };
+    Path::parse(&full).map_err(|e| Error::InvalidIdent {
+        name: name.to_string(),
+        rule: e.to_string(),
+    })
+}
+
+/// One spelling for a root: no trailing slash; an absolute plain path for local disk, a URL elsewhere.
+fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, bool)> {
+    let invalid = |why: String| Error::InvalidInput {
+        message: format!("cannot use {:?} as a root: {why}", redactor.text(uri)),
+    };
+    if uri.trim().is_empty() {
+        return Err(invalid("it is empty".to_string()));
+    }
+    let url = uri_to_url(uri).map_err(|e| invalid(redactor.text(&e.to_string())))?;
+    if url.scheme() == "file" {
+        let path = url
+            .to_file_path()
+            .map_err(|()| invalid("it is not a local path".to_string()))?;
+        let path = path
+            .to_str()
+            .ok_or_else(|| invalid("it is not valid UTF-8".to_string()))?;
+        let trimmed = path.trim_end_matches('/');
+        if trimmed.is_empty() {
+            return Err(invalid("it is the file system's root".to_string()));
+        }
+        return Ok((trimmed.to_string(), true));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(invalid(
+            "a root has neither query nor fragment; use storage options".to_string(),
+        ));
+    }
+    Ok((url.as_str().trim_end_matches('/').to_string(), false))
+}
+
+/// The schemes for which Lance's commit handler creates manifests atomically; for others it overwrites, or refuses.
+fn has_atomic_create(uri: &str) -> bool {
+    matches!(
+        uri.split("://").next(),
+        Some(
+            "file-object-store"
+                | "s3"
+                | "gs"
+                | "az"
+                | "abfss"
+                | "memory"
+                | "shared-memory"
+                | "oss"
+                | "tos"
+                | "goosefs"
+        )
+    )
+}
+
+fn encode_segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$') {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// Where a table lives and where the records of its drops go.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) ident: TableIdent,
+    /// Name of the table's directory under the root, as recorded in its tombstones.
+    pub(crate) location: String,
+    /// What tombstone and claim names begin with.
+    pub(crate) stem: String,
+    pub(crate) table: Path,
+    pub(crate) tombstone: Path,
+    pub(crate) marker: Path,
+    pub(crate) uri: String,
+}
+
+impl Slot {
+    /// The slot of a root table. The name has been checked.
+    pub(crate) fn root(store: &RootStore, ident: &TableIdent) -> Result<Self> {
+        let name = ident.name();
+        let location = format!("{name}.lance");
+        let table = store.child(&location)?;
+        Ok(Self {
+            ident: ident.clone(),
+            uri: store.table_uri(name, &table)?,
+            tombstone: store.child(&format!("{name}.deleted"))?,
+            marker: join(&table, ".lance-deregistered")?,
+            stem: name.to_string(),
+            location,
+            table,
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! One binary for all integration tests; a module a topic.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod common;
+mod lifecycle;
