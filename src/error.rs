@@ -5,7 +5,7 @@
 //! [`Error::Storage`] or [`Error::Lance`], never "not found".
 //!
 //! No value of a storage option is ever printed: when the text of an underlying error holds one, the error is
-//! replaced by a copy of its text with the value blacked out (see [`CatalogBuilder`](crate::CatalogBuilder)).
+//! replaced by a copy of its text with the value blacked out (see [`CatalogBuilder`](crate::catalog::CatalogBuilder)).
 
 use std::collections::HashMap;
 
@@ -366,6 +366,15 @@ pub(crate) fn from_lance(
             source: redactor.cause(error),
         };
     }
+    if let Some(permanent) = io_error(&error) {
+        return Error::Lance {
+            operation,
+            ident,
+            kind: ErrorKind::Storage,
+            retryable: !permanent,
+            source: redactor.cause(error),
+        };
+    }
     let (kind, retryable) = match &error {
         L::DatasetNotFound { .. } => {
             return Error::TableNotFound {
@@ -396,6 +405,26 @@ pub(crate) fn from_lance(
         retryable,
         source: redactor.cause(error),
     }
+}
+
+/// Whether the file system failed, for good or not, under Lance's own local readers and writers.
+fn io_error(error: &lance_core::Error) -> Option<bool> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(e) = next {
+        if let Some(io) = e.downcast_ref::<std::io::Error>() {
+            // `Other` is how sources of data and Lance itself wrap what is no failure of the file system.
+            let is_file_system = !matches!(
+                io.kind(),
+                std::io::ErrorKind::NotFound
+                    | std::io::ErrorKind::Other
+                    | std::io::ErrorKind::InvalidData
+                    | std::io::ErrorKind::InvalidInput
+            );
+            return is_file_system.then(|| is_permanent_io(e));
+        }
+        next = e.source();
+    }
+    None
 }
 
 /// The object store's error inside an error of Lance, where there is one.

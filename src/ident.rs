@@ -1,7 +1,7 @@
 //! Names of tables, and which names are allowed.
 //!
 //! A [`TableIdent`] is a list of parts. One part is a root table, stored at `<root>/<name>.lance`. Ids of more parts
-//! name tables in child namespaces, which this version refuses with [`Error::Unsupported`](crate::Error::Unsupported).
+//! name tables in child namespaces, which this version refuses with [`Error::Unsupported`].
 //!
 //! New names follow LanceDB's rule: ASCII letters, digits, `_`, `-` and `.`; not empty, `.` or `..`; at most 255
 //! characters (190 on local disk, where the records of a drop must fit the file name limit); and not the reserved

@@ -12,7 +12,7 @@
 //!   Lance's own marker → read the tombstone again (take the marker away if an undrop overtook us) and look at the
 //!   table again (if a purge overtook us between the first look and the tombstone, take the tombstone back).
 //! - **decide**: create the claim on *D* if absent, then read the tombstone again: unless it still carries *D* the
-//!   decision is void. See [`claim`].
+//!   decision is void.
 //! - **undrop**: decide *restore* → look whether there is a manifest → remove marker → delete tombstone (commit point)
 //!   → delete claim.
 //! - **revive** (create over a dropped name): write data files → decide *restore*, recording the transaction's id →

@@ -351,6 +351,7 @@ impl ListTables {
             if std::mem::take(&mut first_page) {
                 hidden.extend(self.hidden_before(&page, at.is_some()).await?);
             }
+            let mut candidates = Vec::new();
             for (key, entry) in page.entries {
                 match entry {
                     Entry::Tombstone(hiding) => {
@@ -359,25 +360,27 @@ impl ListTables {
                         }
                     }
                     Entry::Table(name) => {
-                        if after.as_ref().is_some_and(|after| &key <= after)
-                            || hidden.contains(&name)
-                            || !self.wanted(&name).await?
+                        if after.as_ref().is_none_or(|after| &key > after)
+                            && !hidden.contains(&name)
                         {
-                            continue;
+                            candidates.push((key, name));
                         }
-                        if tables.len() == limit {
-                            let page_token = last.map(|t| t.encode()).transpose()?;
-                            return Ok(TablePage { tables, page_token });
-                        }
-                        tables.push(name);
-                        last = Some(PageToken {
-                            page: at.clone(),
-                            size,
-                            after: key,
-                        });
                     }
                     Entry::Claim { .. } | Entry::PurgeDir { .. } => {}
                 }
+            }
+            let mut wanted = self.wanted(candidates);
+            while let Some((key, name)) = wanted.try_next().await? {
+                if tables.len() == limit {
+                    let page_token = last.map(|t| t.encode()).transpose()?;
+                    return Ok(TablePage { tables, page_token });
+                }
+                tables.push(name);
+                last = Some(PageToken {
+                    page: at.clone(),
+                    size,
+                    after: key,
+                });
             }
             at = page.next;
             if at.is_none() {
@@ -419,11 +422,10 @@ impl ListTables {
         if let Some(token) = token {
             names.retain(|name| *name > token.after);
         }
+        let names = names.into_iter().map(|name| (name.clone(), name)).collect();
+        let mut wanted = self.wanted(names);
         let mut tables: Vec<String> = Vec::new();
-        for name in names {
-            if !self.wanted(&name).await? {
-                continue;
-            }
+        while let Some((_, name)) = wanted.try_next().await? {
             if tables.len() == limit {
                 let after = tables.last().cloned().unwrap_or_default();
                 let token = PageToken {
@@ -444,12 +446,19 @@ impl ListTables {
         })
     }
 
-    async fn wanted(&self, name: &str) -> Result<bool> {
+    /// Those (key, name) that are to be listed, in their order; looks at each only where it was asked to.
+    fn wanted(&self, names: Vec<(String, String)>) -> BoxStream<'_, Result<(String, String)>> {
+        let all = futures::stream::iter(names);
         if self.include_declared {
-            return Ok(true);
+            return all.map(Ok).boxed();
         }
-        let state = table_state(&self.catalog, &TableIdent::from(name)).await?;
-        Ok(state.is_live())
+        all.map(move |(key, name)| async move {
+            let state = table_state(&self.catalog, &TableIdent::from(&name)).await?;
+            Ok(state.is_live().then_some((key, name)))
+        })
+        .buffered(PROBES)
+        .try_filter_map(|wanted| async move { Ok(wanted) })
+        .boxed()
     }
 }
 

@@ -242,6 +242,23 @@ impl Lifecycle {
         action: Action,
         revive: Option<Revive>,
     ) -> Result<Decision> {
+        let nothing = std::future::ready(Ok(()));
+        let decided = self
+            .decide_and_look(slot, drop_id, action, revive, nothing)
+            .await?;
+        Ok(decided.0)
+    }
+
+    /// Decides, and where we win looks at something else together with the re-read. Sound for what only a purge of
+    /// this drop could change: once the claim is ours there is none.
+    pub(crate) async fn decide_and_look<T>(
+        &self,
+        slot: &Slot,
+        drop_id: Uuid,
+        action: Action,
+        revive: Option<Revive>,
+        look: impl Future<Output = Result<T>>,
+    ) -> Result<(Decision, Option<T>)> {
         let claim = Claim {
             format: FORMAT,
             drop_id,
@@ -252,14 +269,20 @@ impl Lifecycle {
             revive,
             creating: false,
         };
-        match self.post(slot, claim).await? {
-            Some(lease) => self.confirm(slot, lease).await,
-            None => match self.holder(slot, drop_id).await? {
-                Some(held) => Ok(Decision::Lost(held)),
-                // The claim vanished: whoever held it has finished the drop or given it up.
-                None => Ok(Decision::Gone),
-            },
+        if let Some(lease) = self.post(slot, claim).await? {
+            let claim = lease.claim.clone();
+            let (decision, seen) = tokio::join!(self.confirm(slot, lease), look);
+            let decision = decision?;
+            if seen.is_err() && matches!(decision, Decision::Won(_)) {
+                self.keep_resumable(&claim);
+            }
+            return Ok((decision, Some(seen?)));
         }
+        Ok(match self.holder(slot, drop_id).await? {
+            Some(held) => (Decision::Lost(held), None),
+            // The claim vanished: whoever held it has finished the drop or given it up.
+            None => (Decision::Gone, None),
+        })
     }
 
     /// Takes over the work of an owner whose lease is over; `None` while it is not, or when somebody else was first.

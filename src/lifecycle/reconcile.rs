@@ -40,6 +40,8 @@ pub enum FindingKind {
     IncompleteTable,
     /// Deregistered by another client. Left alone: undrop brings it back.
     DeregisteredTable,
+    /// The name could not be looked at; the error says why.
+    Unexamined,
 }
 
 /// One finding.
@@ -144,7 +146,7 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
             if let Err(error) = work.examine(&found).await {
                 work.findings.push(Finding {
                     ident,
-                    kind: FindingKind::UnreadableTombstone,
+                    kind: FindingKind::Unexamined,
                     mended: false,
                     error: Some(error),
                 });

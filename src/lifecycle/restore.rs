@@ -23,23 +23,27 @@ pub(crate) enum CommitFailure {
 }
 
 impl Lifecycle {
-    /// Restores a dropped or deregistered table: 7 requests in 7 round trips (read tombstone, create claim, read
-    /// tombstone, find the latest version, delete marker, delete tombstone, delete claim).
+    /// Restores a dropped or deregistered table: 7 requests in 6 round trips (read tombstone, create claim, read
+    /// tombstone and find the latest version together, delete marker, delete tombstone, delete claim).
     pub(crate) async fn undrop(&self, slot: &Slot) -> Result<DroppedTable> {
         for _ in 0..MAX_ROUNDS {
             let Some(tombstone) = self.dropped(slot).await? else {
                 return Err(self.not_dropped(slot).await?);
             };
-            let decision = self
-                .decide(slot, tombstone.drop_id, Action::Restore, None)
+            let (decision, manifest) = self
+                .decide_and_look(
+                    slot,
+                    tombstone.drop_id,
+                    Action::Restore,
+                    None,
+                    self.store.latest_manifest(&slot.table),
+                )
                 .await?;
             match decision {
                 Decision::Won(lease) => {
-                    let manifest = self.store.latest_manifest(&slot.table).await;
-                    let manifest = self.resumable_on_error(&lease, manifest)?;
                     self.finish_restore(slot, lease).await?;
                     // Only what never had a version is restored without one: an incomplete or declared table.
-                    if manifest.is_none() && tombstone.version.is_some() {
+                    if manifest.flatten().is_none() && tombstone.version.is_some() {
                         return Err(self.data_is_gone(slot));
                     }
                     return Ok(tombstone.public(&slot.ident));

@@ -322,10 +322,23 @@ impl CreateTable {
             Source::Reader(reader) => insert.execute_uncommitted_stream(reader).await,
             Source::Stream(stream) => insert.execute_uncommitted_stream(stream).await,
         };
-        let redactor = &self.catalog.store().redactor;
-        let transaction =
-            written.map_err(|e| from_lance(e, "write the data of", &slot.ident, redactor))?;
-        Ok((transaction, dest))
+        let store = self.catalog.store();
+        match written {
+            Ok(transaction) => Ok((transaction, dest)),
+            Err(e) => {
+                // Local disk keeps the directories that were made for it; while they are empty they are ours to take.
+                if let Ok(data) = join(&slot.table, "data") {
+                    store.remove_empty_dir(&data).await;
+                }
+                store.remove_empty_dir(&slot.table).await;
+                Err(from_lance(
+                    e,
+                    "write the data of",
+                    &slot.ident,
+                    &store.redactor,
+                ))
+            }
+        }
     }
 }
 
@@ -406,10 +419,6 @@ async fn discard(catalog: &Catalog, slot: &Slot, transaction: &Transaction) {
             return;
         }
     }
-    if let Ok(data) = join(&slot.table, "data") {
-        store.remove_empty_dir(&data).await;
-    }
-    store.remove_empty_dir(&slot.table).await;
 }
 
 fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {

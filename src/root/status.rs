@@ -76,7 +76,11 @@ pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result
             version: manifest.version,
         },
         None if has(".lance-reserved") => TableState::Declared,
-        None if !objects.is_empty() || !prefixes.is_empty() || is_dir(store, &slot) => {
+        // A marker alone is litter of a drop that is over, not a table.
+        None if objects.iter().any(|o| o != ".lance-deregistered")
+            || !prefixes.is_empty()
+            || (objects.is_empty() && is_dir(store, &slot)) =>
+        {
             TableState::Incomplete
         }
         None => TableState::Absent,
