@@ -11,9 +11,8 @@ use futures::StreamExt;
 
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
-use crate::lifecycle::purge::Require;
 use crate::lifecycle::{
-    DroppedTable, Lifecycle, PurgeReport, PurgedTable, ReconcileReport, reconcile,
+    DroppedTable, Lifecycle, PurgeReport, PurgedTable, ReconcileReport, Terms, reconcile,
 };
 use crate::listing::{self, ListTables};
 use crate::root;
@@ -238,17 +237,17 @@ impl Catalog {
                 Which::DroppedBefore(time) => t.deleted_at < time,
             })
             .collect();
-        let require = match which.which {
-            Which::Expired => Require::Expired,
-            Which::All | Which::DroppedBefore(_) => Require::Nothing,
+        let terms = match which.which {
+            Which::Expired => Terms::IfExpired,
+            Which::All | Which::DroppedBefore(_) => Terms::None,
         };
         let lifecycle = self.lifecycle();
         let outcomes: Vec<_> = futures::stream::iter(&due)
             .map(|(slot, tombstone)| async move {
                 let outcome = if which.dry_run {
-                    lifecycle.measure(slot, tombstone).await.map(Some)
+                    lifecycle.measure(slot, tombstone.drop_id).await.map(Some)
                 } else {
-                    lifecycle.purge(slot, tombstone, require).await
+                    lifecycle.purge(slot, tombstone, terms).await
                 };
                 (slot.ident.clone(), outcome)
             })

@@ -47,6 +47,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
@@ -63,7 +64,7 @@ pub use purge::{PurgeReport, PurgedTable};
 pub use reconcile::{Finding, FindingKind, ReconcileReport};
 pub use tombstone::DroppedTable;
 
-pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive};
+pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive, Terms};
 pub(crate) use restore::CommitFailure;
 pub(crate) use tombstone::{Creating, Tombstone};
 
@@ -81,18 +82,47 @@ pub(crate) struct Lifecycle {
 }
 
 /// What became of the work of a dead owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Recovered {
-    /// The table is live.
+    /// The table is live, as it was before its drop.
     Restored,
+    /// The table is live, with the rows that a create over the dropped name committed.
+    Revived,
     /// A revive had not committed; the table is dropped, under a new drop id.
     DroppedAgain,
+    /// A purge of an expired drop came too early by the store's clock; the table is dropped as before.
+    Withdrawn,
     /// The table is gone.
-    Purged,
+    Purged(purge::Removed),
     /// There was no version to restore or to finish; the name is free.
     Abandoned,
     /// Somebody else has done or is doing it.
     Elsewhere,
+}
+
+/// Waits for another process in growing steps, up to a limit.
+pub(crate) struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self {
+            until: Instant::now() + limit,
+            pause: Duration::from_millis(20),
+        }
+    }
+
+    /// Waits a little; false when the limit is reached.
+    pub(crate) async fn wait(&mut self) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(500));
+        true
+    }
 }
 
 impl Lifecycle {
@@ -109,8 +139,9 @@ impl Lifecycle {
         }
     }
 
-    pub(crate) fn restore_lease(&self) -> Duration {
-        self.restore_lease
+    /// Patience with another process that creates the table: longer than its lease.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(self.restore_lease * 2)
     }
 
     fn lease_ms(&self, action: Action) -> u64 {
@@ -142,17 +173,26 @@ impl Lifecycle {
         tombstone: &Tombstone,
         held: &Held,
     ) -> Result<Recovered> {
-        let lease = match self.take_over(slot, held).await? {
-            Some(Decision::Won(lease)) => lease,
-            Some(Decision::Gone | Decision::Lost(_)) | None => return Ok(Recovered::Elsewhere),
-        };
+        match self.take_over(slot, held).await? {
+            Some(Decision::Won(lease)) => self.carry_out(slot, tombstone, lease).await,
+            Some(Decision::Gone | Decision::Lost(_)) | None => Ok(Recovered::Elsewhere),
+        }
+    }
+
+    /// Carries out a decision that was taken over.
+    async fn carry_out(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        lease: Lease,
+    ) -> Result<Recovered> {
         tracing::info!(table = %slot.ident, drop_id = %tombstone.drop_id, action = ?lease.claim.action,
             "finishing what a stopped process began");
         match lease.claim.action {
-            Action::Purge => {
-                self.finish_purge(slot, lease).await?;
-                Ok(Recovered::Purged)
-            }
+            Action::Purge => Ok(match self.finish_purge(slot, tombstone, lease).await? {
+                Some(removed) => Recovered::Purged(removed),
+                None => Recovered::Withdrawn,
+            }),
             Action::Restore => {
                 if let Some(revive) = lease.claim.revive {
                     let committed = crate::root::is_committed(
@@ -166,6 +206,8 @@ impl Lifecycle {
                         self.reissue(slot, tombstone, lease).await?;
                         return Ok(Recovered::DroppedAgain);
                     }
+                    self.finish_restore(slot, lease).await?;
+                    return Ok(Recovered::Revived);
                 }
                 let manifest = self.store.latest_manifest(&slot.table).await;
                 let manifest = self.resumable_on_error(&lease, manifest)?;

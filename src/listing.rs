@@ -12,6 +12,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance_io::object_store::ReadDirOptions;
 use object_store::ObjectMeta;
+use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -64,7 +65,10 @@ impl Hiding {
         if !self.maybe_creating {
             return Ok(true);
         }
-        let slot = root::reading_slot(store, &TableIdent::from(&self.name))?;
+        let Ok(slot) = root::reading_slot(store, &TableIdent::from(&self.name)) else {
+            // Nothing of a name that Lance cannot address here can be opened anyway.
+            return Ok(true);
+        };
         match tombstone::read(store, &slot).await? {
             Some(t) if t.creating.is_some() => {
                 Ok(store.latest_manifest(&slot.table).await?.is_none())
@@ -163,16 +167,23 @@ async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Re
 
 /// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST.
 pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    let mut token = None;
-    loop {
-        let page = root_page(store, token, STORE_PAGE).await?;
-        found.extend(page.entries.into_iter().map(|(_, entry)| entry));
-        token = page.next;
-        if token.is_none() {
-            return Ok(found);
-        }
-    }
+    let listed = match store
+        .store
+        .inner
+        .list_with_delimiter(Some(&store.base))
+        .await
+    {
+        Ok(listed) => listed,
+        // A root that does not exist yet holds nothing.
+        Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
+        Err(e) => return Err(store.storage("list", &store.base, e)),
+    };
+    let directories = listed.common_prefixes.iter().filter_map(Path::filename);
+    let objects = listed.objects.iter();
+    Ok(directories
+        .filter_map(Entry::of_prefix)
+        .chain(objects.filter_map(|o| Entry::of_object(o.location.filename()?, o.size)))
+        .collect())
 }
 
 /// The names that are not hidden, sorted.
@@ -301,7 +312,9 @@ impl ListTables {
             done: bool,
         }
         let mut request = self;
-        request.limit.get_or_insert(STORE_PAGE);
+        if request.catalog.store().store.is_cloud() {
+            request.limit.get_or_insert(STORE_PAGE);
+        }
         let state = State {
             request,
             ready: VecDeque::new(),
@@ -333,8 +346,9 @@ impl ListTables {
         let store = self.catalog.store();
         let token = self.token.as_deref().map(PageToken::decode).transpose()?;
         let limit = self.limit.unwrap_or(usize::MAX);
-        if !store.store.list_is_lexically_ordered && store.store.is_cloud() {
-            return self.page_of_unordered(token, limit).await;
+        let unordered = !store.store.list_is_lexically_ordered && store.store.is_cloud();
+        if unordered || self.limit.is_none() {
+            return self.page_of_all(token, limit).await;
         }
         // A page holds tombstones beside tables; a few more keys than names save a second request.
         let size = match &token {
@@ -345,11 +359,15 @@ impl ListTables {
         let mut tables: Vec<String> = Vec::new();
         let mut last: Option<PageToken> = None;
         let mut hidden = HashSet::new();
-        let mut first_page = after.is_some();
+        // Tombstones that sort before this key are on pages that this call does not read.
+        let mut unseen: Option<String> = at.is_none().then(String::new);
         loop {
             let page = root_page(store, at.clone(), size).await?;
-            if std::mem::take(&mut first_page) {
-                hidden.extend(self.hidden_before(&page, at.is_some()).await?);
+            if unseen.is_none() {
+                unseen = page.entries.first().map(|(key, _)| key.clone());
+            }
+            if let Some(unseen) = &unseen {
+                hidden.extend(self.hidden_before(&page, unseen).await?);
             }
             let mut candidates = Vec::new();
             for (key, entry) in page.entries {
@@ -392,15 +410,13 @@ impl ListTables {
         }
     }
 
-    /// Tables of a page whose tombstone would sort before it: few, since `t.deleted` and `t.lance/` are close.
-    async fn hidden_before(&self, page: &RootPage, resumed: bool) -> Result<Vec<String>> {
-        let Some((first, _)) = page.entries.first().filter(|_| resumed) else {
-            return Ok(Vec::new());
-        };
+    /// Tables of a page that are hidden by a tombstone before `first`: few to look for, since `t.deleted` and
+    /// `t.lance/` are close.
+    async fn hidden_before(&self, page: &RootPage, first: &str) -> Result<Vec<String>> {
         let mut hidden = Vec::new();
         for (_, entry) in &page.entries {
             if let Entry::Table(name) = entry
-                && format!("{name}.deleted") < *first
+                && format!("{name}.deleted").as_str() < first
             {
                 let store = self.catalog.store();
                 let tombstone = store.child(&format!("{name}.deleted"))?;
@@ -416,22 +432,24 @@ impl ListTables {
         Ok(hidden)
     }
 
-    /// Where LIST has no order (S3 Express) a page costs the whole listing.
-    async fn page_of_unordered(&self, token: Option<PageToken>, limit: usize) -> Result<TablePage> {
-        let mut names = visible_names(self.catalog.store()).await?;
-        if let Some(token) = token {
-            names.retain(|name| *name > token.after);
-        }
-        let names = names.into_iter().map(|name| (name.clone(), name)).collect();
+    /// One listing of the whole root: for a page without a limit, and where LIST has no order (S3 Express).
+    async fn page_of_all(&self, token: Option<PageToken>, limit: usize) -> Result<TablePage> {
+        let names = visible_names(self.catalog.store()).await?;
+        let mut names: Vec<_> = names
+            .into_iter()
+            .map(|name| (format!("{name}.lance/"), name))
+            .filter(|(key, _)| token.as_ref().is_none_or(|token| *key > token.after))
+            .collect();
+        names.sort_unstable();
         let mut wanted = self.wanted(names);
         let mut tables: Vec<String> = Vec::new();
-        while let Some((_, name)) = wanted.try_next().await? {
+        let mut last = String::new();
+        while let Some((key, name)) = wanted.try_next().await? {
             if tables.len() == limit {
-                let after = tables.last().cloned().unwrap_or_default();
                 let token = PageToken {
                     page: None,
                     size: STORE_PAGE,
-                    after,
+                    after: last,
                 };
                 return Ok(TablePage {
                     tables,
@@ -439,6 +457,7 @@ impl ListTables {
                 });
             }
             tables.push(name);
+            last = key;
         }
         Ok(TablePage {
             tables,
@@ -479,7 +498,13 @@ pub(crate) async fn read_tombstones(
     let names = tombstoned_names(store).await?;
     let mut found: Vec<_> = futures::stream::iter(names)
         .map(|name| async move {
-            let slot = root::reading_slot(store, &TableIdent::from(name))?;
+            let slot = match root::reading_slot(store, &TableIdent::from(name)) {
+                Ok(slot) => slot,
+                Err(error) => {
+                    tracing::warn!(%error, "a tombstone of a name that no table here can have");
+                    return Ok(None);
+                }
+            };
             let tombstone = tombstone::read(store, &slot).await?;
             Ok::<_, Error>(tombstone.map(|t| (slot, t)))
         })

@@ -73,6 +73,8 @@ pub(crate) async fn is_committed(
         match dataset.read_transaction_by_version(version).await {
             Ok(Some(found)) if found.uuid == wanted => return Ok(true),
             Ok(_) => {}
+            // Another client's clean-up removed it; ours is younger than any clean-up takes.
+            Err(e) if crate::store::is_not_found(&e) => {}
             Err(e) => {
                 return Err(from_lance(
                     e,

@@ -123,12 +123,19 @@ impl RootStore {
             commit_handler: handler,
             plain_path,
         };
-        if let Some(dir) = this.local_path(&this.base)
-            && std::fs::metadata(&dir).is_ok_and(|m| !m.is_dir())
-        {
-            return Err(Error::InvalidInput {
-                message: format!("root {:?} is a file, not a directory", this.root_uri),
-            });
+        if let Some(dir) = this.local_path(&this.base) {
+            let is_file = match std::fs::metadata(&dir) {
+                Ok(found) => !found.is_dir(),
+                Err(e) => e.kind() == std::io::ErrorKind::NotADirectory,
+            };
+            if is_file {
+                return Err(Error::InvalidInput {
+                    message: format!(
+                        "root {:?} is a file, or below one, not a directory",
+                        this.root_uri
+                    ),
+                });
+            }
         }
         Ok(this)
     }
@@ -169,6 +176,16 @@ impl RootStore {
         self.store
             .has_direct_local_paths()
             .then(|| PathBuf::from(lance_io::local::to_local_path(path)))
+    }
+
+    /// Whether a directory is there, which only local disk knows.
+    pub(crate) fn is_dir(&self, path: &Path) -> bool {
+        self.local_path(path).is_some_and(|p| p.is_dir())
+    }
+
+    /// Whether a file is there where a table's directory would be.
+    pub(crate) fn is_loose_file(&self, path: &Path) -> bool {
+        self.local_path(path).is_some_and(|p| p.is_file())
     }
 
     pub(crate) fn storage(
@@ -218,7 +235,7 @@ impl RootStore {
         };
         match read.await {
             Ok(found) => Ok(Some(found)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) if is_absent(&e) => Ok(None),
             Err(e) => Err(self.storage("read", path, e)),
         }
     }
@@ -227,7 +244,7 @@ impl RootStore {
     pub(crate) async fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.inner.head(path).await {
             Ok(meta) => Ok(Some(meta)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) if is_absent(&e) => Ok(None),
             Err(e) => Err(self.storage("stat", path, e)),
         }
     }
@@ -279,7 +296,8 @@ impl RootStore {
     /// 1 DELETE; deleting what is gone is success.
     pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
         match self.store.inner.delete(path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(e) if is_absent(&e) => Ok(()),
             Err(e) => Err(self.storage("delete", path, e)),
         }
     }
@@ -308,7 +326,7 @@ impl RootStore {
         let listed = self.store.inner.list(Some(prefix)).try_collect().await;
         match listed {
             Ok(objects) => Ok(objects),
-            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(e) if is_absent(&e) => Ok(Vec::new()),
             Err(e) => Err(self.storage("list", prefix, e)),
         }
     }
@@ -317,7 +335,7 @@ impl RootStore {
     pub(crate) async fn list_dir(&self, dir: &Path) -> Result<(Vec<String>, Vec<String>)> {
         let listed = match self.store.inner.list_with_delimiter(Some(dir)).await {
             Ok(listed) => listed,
-            Err(object_store::Error::NotFound { .. }) => return Ok(Default::default()),
+            Err(e) if is_absent(&e) => return Ok(Default::default()),
             Err(e) => return Err(self.storage("list", dir, e)),
         };
         let name = |p: &Path| p.filename().map(str::to_string);
@@ -334,6 +352,9 @@ impl RootStore {
     /// The latest manifest of the table, resolved as Lance does it: 1 LIST of one page where LIST is ordered.
     pub(crate) async fn latest_manifest(&self, table: &Path) -> Result<Option<ManifestLocation>> {
         use lance_core::Error as L;
+        if self.local_path(table).is_some() && !self.is_dir(table) {
+            return Ok(None);
+        }
         match self
             .commit_handler
             .resolve_latest_location(table, &self.store)
@@ -346,6 +367,32 @@ impl RootStore {
         }
     }
 
+    /// The manifest of a version: 1 HEAD, or 2 with the old naming scheme.
+    pub(crate) async fn manifest_of(
+        &self,
+        table: &Path,
+        version: u64,
+    ) -> Result<Option<ManifestLocation>> {
+        let located = self
+            .commit_handler
+            .resolve_version_location(table, version, &self.store.inner)
+            .await;
+        match located {
+            // Lance does not look whether a manifest with an old name exists.
+            Ok(location) if location.size.is_none() => {
+                let meta = self.head(&location.path).await?;
+                Ok(meta.map(|m| ManifestLocation {
+                    size: Some(m.size),
+                    e_tag: m.e_tag,
+                    ..location
+                }))
+            }
+            Ok(location) => Ok(Some(location)),
+            Err(e) if is_not_found(&e) => Ok(None),
+            Err(e) => Err(self.storage_via_lance("find a version in", table, e)),
+        }
+    }
+
     /// Removes a local directory if nothing is in it; a no-op on object stores.
     pub(crate) async fn remove_empty_dir(&self, dir: &Path) {
         if let Some(path) = self.local_path(dir) {
@@ -353,6 +400,22 @@ impl RootStore {
             let _ = tokio::fs::remove_dir(path).await;
         }
     }
+}
+
+/// Whether nothing is there. A file where a directory would have to be says the same.
+fn is_absent(error: &object_store::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = match error {
+        object_store::Error::NotFound { .. } => return true,
+        object_store::Error::Generic { source, .. } => Some(source.as_ref()),
+        _ => None,
+    };
+    while let Some(e) = next {
+        if let Some(io) = e.downcast_ref::<std::io::Error>() {
+            return io.kind() == std::io::ErrorKind::NotADirectory;
+        }
+        next = e.source();
+    }
+    false
 }
 
 pub(crate) fn is_not_found(error: &lance_core::Error) -> bool {
@@ -392,14 +455,15 @@ fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, bool)> {
         let path = url
             .to_file_path()
             .map_err(|()| invalid("it is not a local path".to_string()))?;
-        let path = path
-            .to_str()
-            .ok_or_else(|| invalid("it is not valid UTF-8".to_string()))?;
-        let trimmed = path.trim_end_matches('/');
-        if trimmed.is_empty() {
+        // Through its components, so that doubled and trailing slashes go.
+        let path: PathBuf = path.components().collect();
+        if path.parent().is_none() {
             return Err(invalid("it is the file system's root".to_string()));
         }
-        return Ok((trimmed.to_string(), true));
+        return match path.into_os_string().into_string() {
+            Ok(path) => Ok((path, true)),
+            Err(_) => Err(invalid("it is not valid UTF-8".to_string())),
+        };
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(invalid(

@@ -42,6 +42,17 @@ pub(crate) struct Revive {
     pub(crate) transaction: Uuid,
 }
 
+/// What a decision depends on, so that whoever carries it out keeps to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Nothing.
+    None,
+    /// A restore that commits first.
+    Revive(Revive),
+    /// A purge of an expired drop.
+    IfExpired,
+}
+
 /// One generation of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
@@ -54,9 +65,12 @@ pub(crate) struct Claim {
     pub(crate) lease_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) revive: Option<Revive>,
-    /// Hides a table being created, see [`tombstone`](super::tombstone).
+    /// Keeps others off a name while a table is created, see [`tombstone`](super::tombstone).
     #[serde(default)]
     pub(crate) creating: bool,
+    /// A purge that counts only if the drop's retention is over by the store's own clock.
+    #[serde(default)]
+    pub(crate) if_expired: bool,
 }
 
 impl Claim {
@@ -240,11 +254,11 @@ impl Lifecycle {
         slot: &Slot,
         drop_id: Uuid,
         action: Action,
-        revive: Option<Revive>,
+        terms: Terms,
     ) -> Result<Decision> {
         let nothing = std::future::ready(Ok(()));
         let decided = self
-            .decide_and_look(slot, drop_id, action, revive, nothing)
+            .decide_and_look(slot, drop_id, action, terms, nothing)
             .await?;
         Ok(decided.0)
     }
@@ -256,7 +270,7 @@ impl Lifecycle {
         slot: &Slot,
         drop_id: Uuid,
         action: Action,
-        revive: Option<Revive>,
+        terms: Terms,
         look: impl Future<Output = Result<T>>,
     ) -> Result<(Decision, Option<T>)> {
         let claim = Claim {
@@ -266,8 +280,12 @@ impl Lifecycle {
             owner: Uuid::new_v4(),
             generation: 0,
             lease_ms: self.lease_ms(action),
-            revive,
+            revive: match terms {
+                Terms::Revive(revive) => Some(revive),
+                _ => None,
+            },
             creating: false,
+            if_expired: terms == Terms::IfExpired,
         };
         if let Some(lease) = self.post(slot, claim).await? {
             let claim = lease.claim.clone();
@@ -335,6 +353,7 @@ impl Lifecycle {
             lease_ms: self.lease_ms(Action::Restore),
             revive: None,
             creating: true,
+            if_expired: false,
         }
     }
 
@@ -388,6 +407,16 @@ impl Lifecycle {
                 Err(e)
             }
         }
+    }
+
+    /// Takes a decision back under which nothing was done, newest generation first, so that what is left of it on
+    /// failure is still a whole claim.
+    pub(crate) async fn withdraw(&self, slot: &Slot, lease: &Lease) -> Result<()> {
+        for generation in (0..=lease.claim.generation).rev() {
+            let path = claim_path(&self.store, slot, lease.claim.drop_id, generation)?;
+            self.strike(slot, lease, self.store.delete(&path)).await?;
+        }
+        Ok(())
     }
 
     /// Deletes all generations of a claim whose drop is over; what is left on failure is garbage for `reconcile`.

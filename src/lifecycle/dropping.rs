@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use lance_table::io::commit::ManifestLocation;
+
 use crate::error::{Error, Result};
 use crate::lifecycle::restore::keeps_changing;
 use crate::lifecycle::{
-    Action, Decision, DroppedTable, Lifecycle, MAX_ROUNDS, Marker, Recovered, Tombstone, tombstone,
+    Action, Decision, DroppedTable, Lifecycle, Marker, Recovered, Terms, Tombstone, tombstone,
 };
 use crate::store::{Created, Slot};
 
@@ -28,26 +30,33 @@ impl Lifecycle {
         self.entomb(slot, &dropped).await?;
         // From here on the table is dropped: what fails below is repaired by reconcile, not reported as a failed drop.
         let mut public = dropped.public(&slot.ident);
-        if let Err(error) = self
-            .after_drop(slot, &dropped, manifest.map(|m| m.path))
-            .await
-        {
-            if matches!(error, Error::TableNotFound { .. }) {
-                return Err(error);
-            }
+        let (marked, still_there) = self.after_drop(slot, &dropped, manifest).await;
+        if let Ok(false) = still_there {
+            self.take_back(slot, &dropped).await?;
+            return Err(not_found(slot, "it was purged meanwhile"));
+        }
+        if let Err(error) = marked.and(still_there) {
             tracing::warn!(table = %slot.ident, %error, "dropped, but stock namespace clients may still list it");
             public.hidden_from_stock_clients = false;
         }
         Ok(public)
     }
 
-    /// Creates the tombstone, past a creating one that a stopped process left.
+    /// Creates the tombstone. Waits while a table of that name is being created, and clears away what a stopped
+    /// process left of that.
     async fn entomb(&self, slot: &Slot, dropped: &Tombstone) -> Result<()> {
         let content = dropped.encode(slot)?;
-        for _ in 0..MAX_ROUNDS {
+        let mut patience = self.patience();
+        loop {
             let other = match self.store.create(&slot.tombstone, content.clone()).await? {
                 Created::New => return Ok(()),
-                Created::Exists(None) => return Err(not_found(slot, "it was dropped already")),
+                // What stood there is gone again: an undrop, a purge or a create has just ended.
+                Created::Exists(None) => {
+                    if !patience.wait().await {
+                        return Err(keeps_changing(slot));
+                    }
+                    continue;
+                }
                 Created::Exists(Some((found, meta))) => Tombstone::decode(&found, &meta),
             };
             let Some(creating) = other.creating else {
@@ -55,64 +64,74 @@ impl Lifecycle {
                 return Err(not_found(slot, &reason));
             };
             let held = self.creator(slot, &other, creating).await?;
-            if self.recover(slot, &other, &held).await? == Recovered::Elsewhere {
+            if matches!(
+                self.recover(slot, &other, &held).await?,
+                Recovered::Elsewhere
+            ) && !patience.wait().await
+            {
                 return Err(held.error(slot));
             }
         }
-        Err(keeps_changing(slot))
     }
 
+    /// Writes the marker, then looks whether we were overtaken: by an undrop, after which the marker must not stay,
+    /// or by a purge that had emptied the name between our look and our tombstone (then the second is `false`).
     async fn after_drop(
         &self,
         slot: &Slot,
         dropped: &Tombstone,
-        manifest: Option<object_store::path::Path>,
-    ) -> Result<()> {
-        self.write_marker(slot, dropped.drop_id).await?;
-        let still_there = async {
-            if let Some(path) = &manifest
-                && self.store.head(path).await?.is_some()
-            {
-                return Ok(true);
+        manifest: Option<ManifestLocation>,
+    ) -> (Result<()>, Result<bool>) {
+        let mut marked = self.write_marker(slot, dropped.drop_id).await;
+        let look = async {
+            match &manifest {
+                Some(m) if self.store.head(&m.path).await?.is_none() => {
+                    self.has_anything(slot).await
+                }
+                // What never had a version has no rows that a tombstone could promise to keep.
+                _ => Ok(true),
             }
-            self.has_anything(slot).await
         };
-        let (tombstone, still_there) =
-            tokio::join!(tombstone::read(&self.store, slot), still_there);
-        if tombstone?.is_none_or(|t| t.drop_id != dropped.drop_id) {
-            // An undrop overtook us; the marker must not outlive it.
-            self.sync_marker(slot).await?;
-            return Ok(());
+        let (tombstone, mut still_there) = tokio::join!(tombstone::read(&self.store, slot), look);
+        match tombstone {
+            Ok(Some(t)) if t.drop_id == dropped.drop_id => {}
+            Ok(_) => {
+                marked = self.sync_marker(slot).await.map(|_| ());
+                still_there = Ok(true);
+            }
+            Err(e) => still_there = Err(e),
         }
-        if !still_there? {
-            return self.take_back(slot, dropped).await;
-        }
-        Ok(())
+        (marked, still_there)
     }
 
-    /// Our tombstone fell on a name that a purge had emptied between our look and our write.
+    /// Takes back a tombstone that fell on an empty name.
     async fn take_back(&self, slot: &Slot, dropped: &Tombstone) -> Result<()> {
         let decision = self
-            .decide(slot, dropped.drop_id, Action::Purge, None)
+            .decide(slot, dropped.drop_id, Action::Purge, Terms::None)
             .await?;
         if let Decision::Won(lease) = decision {
-            self.finish_purge(slot, lease).await?;
+            self.finish_purge(slot, dropped, lease).await?;
+            return Ok(());
         }
-        Err(not_found(slot, "it was purged meanwhile"))
+        // Somebody purges it already; our marker may have come after its last look.
+        let mut patience = self.patience();
+        loop {
+            self.sync_marker(slot).await?;
+            let tombstone = tombstone::read(&self.store, slot).await?;
+            if tombstone.is_none_or(|t| t.drop_id != dropped.drop_id) || !patience.wait().await {
+                return self.sync_marker(slot).await.map(|_| ());
+            }
+        }
     }
 
     /// Whether anything but Lance's marker is in the table's directory: 1 LIST.
-    async fn has_anything(&self, slot: &Slot) -> Result<bool> {
+    pub(crate) async fn has_anything(&self, slot: &Slot) -> Result<bool> {
         let (objects, prefixes) = self.store.list_dir(&slot.table).await?;
         if !prefixes.is_empty() || objects.iter().any(|name| name != ".lance-deregistered") {
             return Ok(true);
         }
         // An empty directory exists on local disk only, and counts: an incomplete table can be dropped.
-        Ok(objects.is_empty()
-            && match self.store.local_path(&slot.table) {
-                Some(dir) => tokio::fs::metadata(dir).await.is_ok_and(|m| m.is_dir()),
-                None => false,
-            })
+        Ok(objects.is_empty() && self.store.is_dir(&slot.table))
     }
 
     /// Turns a deregistration by a stock client into a drop that is kept until purged by name, so that restoring and
@@ -139,7 +158,7 @@ impl Lifecycle {
         }
         // Somebody registered it again before our tombstone: it must not stay hidden by us.
         if let Decision::Won(lease) = self
-            .decide(slot, adopted.drop_id, Action::Restore, None)
+            .decide(slot, adopted.drop_id, Action::Restore, Terms::None)
             .await?
         {
             self.finish_restore(slot, lease).await?;

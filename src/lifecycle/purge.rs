@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::restore::keeps_changing;
 use crate::lifecycle::{
-    Action, Decision, Lease, Lifecycle, MAX_ROUNDS, Recovered, Tombstone, tombstone,
+    Action, Decision, Lease, Lifecycle, MAX_ROUNDS, Marker, Recovered, Terms, Tombstone, tombstone,
 };
 use crate::store::{DELETE_BATCH, Slot};
 
@@ -21,7 +21,7 @@ use crate::store::{DELETE_BATCH, Slot};
 pub struct PurgedTable {
     /// The table.
     pub ident: TableIdent,
-    /// The drop that was purged.
+    /// The drop that was purged. Nil in a dry run on a table that another client deregistered: it has no drop yet.
     pub drop_id: Uuid,
     /// Objects deleted from the table's directory. Fewer than the table had when an earlier purge of it was stopped.
     pub objects: u64,
@@ -58,15 +58,6 @@ impl PurgeReport {
     }
 }
 
-/// Which drops a purge may end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Require {
-    /// Only when expired, by our clock and by the store's.
-    Expired,
-    /// Whatever its retention says.
-    Nothing,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
     objects: u64,
@@ -86,22 +77,27 @@ impl Lifecycle {
     /// it, and at most 8 requests more.
     pub(crate) async fn purge_named(&self, slot: &Slot, dry_run: bool) -> Result<PurgedTable> {
         for _ in 0..MAX_ROUNDS {
-            let found = if dry_run {
-                tombstone::read(&self.store, slot).await?
-            } else {
-                self.dropped(slot).await?
-            };
-            let Some(tombstone) = found else {
+            if dry_run {
+                return self.dry_run(slot).await;
+            }
+            let Some(tombstone) = self.dropped(slot).await? else {
                 return Err(self.not_dropped(slot).await?);
             };
-            if dry_run {
-                return self.measure(slot, &tombstone).await;
-            }
-            if let Some(purged) = self.purge(slot, &tombstone, Require::Nothing).await? {
+            if let Some(purged) = self.purge(slot, &tombstone, Terms::None).await? {
                 return Ok(purged);
             }
         }
         Err(keeps_changing(slot))
+    }
+
+    async fn dry_run(&self, slot: &Slot) -> Result<PurgedTable> {
+        match tombstone::read(&self.store, slot).await? {
+            Some(t) if t.creating.is_none() => self.measure(slot, t.drop_id).await,
+            None if self.read_marker(slot).await? == Marker::Foreign => {
+                self.measure(slot, Uuid::nil()).await
+            }
+            _ => Err(self.not_dropped(slot).await?),
+        }
     }
 
     /// Purges one drop; `None` when it is another drop, or none, by now.
@@ -109,65 +105,74 @@ impl Lifecycle {
         &self,
         slot: &Slot,
         tombstone: &Tombstone,
-        require: Require,
+        terms: Terms,
     ) -> Result<Option<PurgedTable>> {
-        let purged = |removed: Removed| PurgedTable {
-            ident: slot.ident.clone(),
-            drop_id: tombstone.drop_id,
-            objects: removed.objects,
-            bytes: removed.bytes,
-            left: removed.left,
+        let purged = |removed: Removed| {
+            Some(PurgedTable {
+                ident: slot.ident.clone(),
+                drop_id: tombstone.drop_id,
+                objects: removed.objects,
+                bytes: removed.bytes,
+                left: removed.left,
+            })
         };
         match self
-            .decide(slot, tombstone.drop_id, Action::Purge, None)
+            .decide(slot, tombstone.drop_id, Action::Purge, terms)
             .await?
         {
             Decision::Gone => Ok(None),
-            Decision::Won(lease) => {
-                if require == Require::Expired {
-                    let held = self.held_long_enough(slot, tombstone, &lease).await;
-                    if !self.resumable_on_error(&lease, held)? {
-                        // Nothing was done under it, so the decision can be taken back.
-                        self.delete_claims(slot, &lease.claim).await;
-                        return Err(Error::Conflict {
-                            ident: slot.ident.clone(),
-                            message: "by the store's own clock its retention is not over"
-                                .to_string(),
-                        });
-                    }
-                }
-                self.finish_purge(slot, lease).await.map(purged).map(Some)
-            }
-            Decision::Lost(held) => {
-                if held.claim.action == Action::Purge
-                    && let Some(Decision::Won(lease)) = self.take_over(slot, &held).await?
-                {
-                    return self.finish_purge(slot, lease).await.map(purged).map(Some);
-                }
-                match self.recover(slot, tombstone, &held).await? {
-                    Recovered::Elsewhere => Err(held.error(slot)),
-                    _ => Ok(None),
-                }
-            }
+            Decision::Won(lease) => match self.finish_purge(slot, tombstone, lease).await? {
+                Some(removed) => Ok(purged(removed)),
+                None => Err(Error::Conflict {
+                    ident: slot.ident.clone(),
+                    message: "by the store's own clock its retention is not over".to_string(),
+                }),
+            },
+            Decision::Lost(held) => match self.recover(slot, tombstone, &held).await? {
+                Recovered::Purged(removed) => Ok(purged(removed)),
+                Recovered::Elsewhere => Err(held.error(slot)),
+                _ => Ok(None),
+            },
         }
     }
 
     /// What a purge would delete: ⌈K/1000⌉ LIST and 1 GET.
-    pub(crate) async fn measure(&self, slot: &Slot, tombstone: &Tombstone) -> Result<PurgedTable> {
-        let objects = self.store.list_all(&slot.table).await?;
+    pub(crate) async fn measure(&self, slot: &Slot, drop_id: Uuid) -> Result<PurgedTable> {
         let mut removed = Removed::default();
-        objects.iter().for_each(|o| removed.add(o));
+        if let Some(dir) = self.store.local_path(&slot.table) {
+            let counted = tokio::task::spawn_blocking(move || count_tree(dir)).await;
+            (removed.objects, removed.bytes) =
+                counted.map_err(|e| self.io("measure", &slot.table, std::io::Error::other(e)))?;
+            removed.left = self.other_bases_local(slot).await;
+        } else {
+            let objects = self.store.list_all(&slot.table).await?;
+            objects.iter().for_each(|o| removed.add(o));
+            removed.left = self.other_bases(slot, &objects).await;
+        }
         Ok(PurgedTable {
             ident: slot.ident.clone(),
-            drop_id: tombstone.drop_id,
+            drop_id,
             objects: removed.objects,
             bytes: removed.bytes,
-            left: self.other_bases(slot, &objects).await,
+            left: removed.left,
         })
     }
 
-    /// The steps after a purge is decided.
-    pub(crate) async fn finish_purge(&self, slot: &Slot, mut lease: Lease) -> Result<Removed> {
+    /// The steps after a purge is decided. `None`: it was to count only for an expired drop, which by the store's own
+    /// clock it is not yet; the decision is taken back.
+    pub(crate) async fn finish_purge(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        mut lease: Lease,
+    ) -> Result<Option<Removed>> {
+        if lease.claim.if_expired {
+            let held = self.held_long_enough(slot, tombstone, &lease).await;
+            if !self.resumable_on_error(&lease, held)? {
+                self.withdraw(slot, &lease).await?;
+                return Ok(None);
+            }
+        }
         let removed = if self.store.local_path(&slot.table).is_some() {
             self.remove_local(slot, &mut lease).await?
         } else {
@@ -176,7 +181,7 @@ impl Lifecycle {
         self.renew(slot, &mut lease).await?;
         self.delete_tombstone(slot, &lease).await?;
         self.delete_claims(slot, &lease.claim).await;
-        Ok(removed)
+        Ok(Some(removed))
     }
 
     /// Deletes what is below the table's prefix, in batches, names that a later table could use again first; lists
@@ -215,11 +220,16 @@ impl Lifecycle {
     /// Renames the directory away in one step, so that no name in it can be taken for a later table's, then deletes it.
     async fn remove_local(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
         let mut removed = Removed::default();
-        let objects = match self.store.latest_manifest(&slot.table).await {
-            Ok(Some(m)) => self.store.head(&m.path).await.ok().flatten(),
-            _ => None,
-        };
-        removed.left = self.other_bases(slot, objects.as_slice()).await;
+        removed.left = self.other_bases_local(slot).await;
+        if self
+            .store
+            .local_path(&slot.table)
+            .is_some_and(|p| p.is_symlink())
+        {
+            // Only the link is ours to remove, and what we wrote through it.
+            self.strike(slot, lease, self.store.delete(&slot.marker))
+                .await?;
+        }
         let mut dirs = Vec::new();
         for _ in 0..MAX_ROUNDS {
             self.renew(slot, lease).await?;
@@ -301,6 +311,15 @@ impl Lifecycle {
                 message: "its purge was finished by another process".to_string(),
             }),
         }
+    }
+
+    async fn other_bases_local(&self, slot: &Slot) -> Vec<String> {
+        let latest = match self.store.latest_manifest(&slot.table).await {
+            Ok(Some(latest)) => self.store.head(&latest.path).await,
+            _ => return Vec::new(),
+        };
+        self.other_bases(slot, latest.ok().flatten().as_slice())
+            .await
     }
 
     /// Base paths of the latest version other than the table itself. Informative: a table that cannot be read can

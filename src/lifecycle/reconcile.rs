@@ -210,7 +210,7 @@ impl Work<'_> {
                 .lifecycle()
                 .recover(&self.slot, tombstone, held)
                 .await
-                .map(|r| r != Recovered::Elsewhere)
+                .map(|r| !matches!(r, Recovered::Elsewhere))
         };
         self.note(kind, outcome);
     }
@@ -300,11 +300,7 @@ impl Work<'_> {
         if store.latest_manifest(&self.slot.table).await?.is_none() {
             let (objects, prefixes) = store.list_dir(&self.slot.table).await?;
             let declared = objects.iter().any(|o| o == ".lance-reserved");
-            let gone = objects.is_empty()
-                && prefixes.is_empty()
-                && store
-                    .local_path(&self.slot.table)
-                    .is_none_or(|dir| !dir.is_dir());
+            let gone = objects.is_empty() && prefixes.is_empty() && !store.is_dir(&self.slot.table);
             if !declared && !gone {
                 self.note(FindingKind::IncompleteTable, Ok(false));
             }

@@ -1,18 +1,20 @@
 //! Undrop: make a dropped table live again, and the last steps that a revive and a create share with it.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
 
 use lance::dataset::transaction::Transaction;
+use lance_table::io::commit::{ManifestLocation, VERSIONS_DIR};
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lifecycle::claim::{claim_path, granularity};
 use crate::lifecycle::{
     Action, Creating, Decision, DroppedTable, Lease, Lifecycle, MAX_ROUNDS, Marker, Recovered,
-    Revive, Tombstone, tombstone,
+    Revive, Terms, Tombstone, tombstone,
 };
-use crate::store::{Created, Slot};
+use crate::store::{Created, Slot, join};
 
 /// A commit that did not succeed.
 pub(crate) enum CommitFailure {
@@ -35,7 +37,7 @@ impl Lifecycle {
                     slot,
                     tombstone.drop_id,
                     Action::Restore,
-                    None,
+                    Terms::None,
                     self.store.latest_manifest(&slot.table),
                 )
                 .await?;
@@ -43,7 +45,9 @@ impl Lifecycle {
                 Decision::Won(lease) => {
                     self.finish_restore(slot, lease).await?;
                     // Only what never had a version is restored without one: an incomplete or declared table.
-                    if manifest.flatten().is_none() && tombstone.version.is_some() {
+                    if manifest.flatten().is_none()
+                        && (tombstone.version.is_some() || !self.has_anything(slot).await?)
+                    {
                         return Err(self.data_is_gone(slot));
                     }
                     return Ok(tombstone.public(&slot.ident));
@@ -51,7 +55,12 @@ impl Lifecycle {
                 Decision::Gone => {}
                 Decision::Lost(held) => match self.recover(slot, &tombstone, &held).await? {
                     Recovered::Restored => return Ok(tombstone.public(&slot.ident)),
-                    Recovered::Purged => {
+                    Recovered::Revived => {
+                        return Err(Error::TableNotDropped {
+                            ident: slot.ident.clone(),
+                        });
+                    }
+                    Recovered::Purged(_) => {
                         return Err(Error::TableNotFound {
                             ident: slot.ident.clone(),
                             reason: "a purge of it had been decided, and is finished now"
@@ -59,7 +68,7 @@ impl Lifecycle {
                         });
                     }
                     Recovered::Abandoned => return Err(self.data_is_gone(slot)),
-                    Recovered::DroppedAgain => {}
+                    Recovered::DroppedAgain | Recovered::Withdrawn => {}
                     Recovered::Elsewhere => return Err(held.error(slot)),
                 },
             }
@@ -84,7 +93,7 @@ impl Lifecycle {
                     None => return Ok(Some(t)),
                     Some(creating) => {
                         let held = self.creator(slot, &t, creating).await?;
-                        if self.recover(slot, &t, &held).await? == Recovered::Elsewhere {
+                        if let Recovered::Elsewhere = self.recover(slot, &t, &held).await? {
                             return Err(held.error(slot));
                         }
                     }
@@ -122,7 +131,7 @@ impl Lifecycle {
             let Some(held) = self.holder(slot, tombstone.drop_id).await? else {
                 return Ok(Some(tombstone));
             };
-            if self.recover(slot, &tombstone, &held).await? == Recovered::Elsewhere {
+            if let Recovered::Elsewhere = self.recover(slot, &tombstone, &held).await? {
                 return Err(held.error(slot));
             }
         }
@@ -187,12 +196,12 @@ impl Lifecycle {
         C: FnOnce(Duration) -> F,
         F: Future<Output = std::result::Result<T, CommitFailure>>,
     {
-        let revive = Some(Revive {
+        let terms = Terms::Revive(Revive {
             base_version,
             transaction,
         });
         let decision = self
-            .decide(slot, tombstone.drop_id, Action::Restore, revive)
+            .decide(slot, tombstone.drop_id, Action::Restore, terms)
             .await?;
         let lease = match decision {
             Decision::Won(lease) => lease,
@@ -204,13 +213,16 @@ impl Lifecycle {
             }
             Decision::Lost(held) => return Err(held.error(slot)),
         };
-        match commit(lease.remaining(slot)?).await {
+        let left = self.resumable_on_error(&lease, lease.remaining(slot))?;
+        match commit(left).await {
             Ok(value) => {
                 self.finish_restore(slot, lease).await?;
                 Ok(value)
             }
             Err(CommitFailure::Failed(error)) => {
-                self.reissue(slot, tombstone, lease).await?;
+                if let Err(error) = self.reissue(slot, tombstone, lease).await {
+                    tracing::warn!(table = %slot.ident, %error, "a revive that failed is left for reconcile");
+                }
                 Err(error)
             }
             // It may land yet: after the lease, who recovers looks for it.
@@ -218,12 +230,14 @@ impl Lifecycle {
         }
     }
 
-    /// Creates a table over an absent name: takes the name with a creating tombstone, checks that nobody touched what
-    /// was written, commits, and gives the name free. Beside the writing and the commit: 1 PUT, 1 LIST, 1 DELETE.
-    pub(crate) async fn create_hidden<T, C, F>(
+    /// Creates a table over an absent name, or overwrites a live one (`base` is its manifest that was read): takes the
+    /// name with a creating tombstone, checks that nobody touched what was written, commits, and gives the name
+    /// free. Beside the writing and the commit: 1 PUT, 1 LIST for each 1,000 objects, 1 DELETE.
+    pub(crate) async fn commit_alone<T, C, F>(
         &self,
         slot: &Slot,
         transaction: &Transaction,
+        base: Option<&ManifestLocation>,
         commit: C,
     ) -> Result<T>
     where
@@ -241,7 +255,7 @@ impl Lifecycle {
         {
             return Err(self.taken(slot, found.map(|(c, m)| Tombstone::decode(&c, &m))));
         }
-        let outcome = match self.check_untouched(slot, transaction, &lease).await {
+        let outcome = match self.check_untouched(slot, transaction, base, &lease).await {
             Ok(left) => commit(left).await,
             Err(e) => Err(CommitFailure::Failed(e)),
         };
@@ -254,7 +268,9 @@ impl Lifecycle {
                 Ok(value)
             }
             Err(CommitFailure::Failed(error)) => {
-                self.finish_restore(slot, lease).await?;
+                if let Err(error) = self.finish_restore(slot, lease).await {
+                    tracing::warn!(table = %slot.ident, %error, "a create that failed is left for reconcile");
+                }
                 Err(error)
             }
             // It may land yet, and until the lease is over nobody may drop and purge under it.
@@ -266,8 +282,12 @@ impl Lifecycle {
         let ident = slot.ident.clone();
         let message = match other {
             Some(t) if t.creating.is_some() => "another process is creating it",
-            Some(_) => "another process created and dropped it meanwhile",
-            None => "another process created it meanwhile",
+            Some(t) => {
+                return Error::TableDropped {
+                    dropped: Box::new(t.public(&ident)),
+                };
+            }
+            None => "another process has just created, restored or purged it",
         };
         Error::Conflict {
             ident,
@@ -276,26 +296,41 @@ impl Lifecycle {
     }
 
     /// Under the creating tombstone nobody deletes; what is missing now was deleted before, by a purge of an earlier
-    /// table of that name. 1 LIST for each 1,000 objects.
+    /// table of that name.
     async fn check_untouched(
         &self,
         slot: &Slot,
         transaction: &Transaction,
+        base: Option<&ManifestLocation>,
         lease: &Lease,
     ) -> Result<Duration> {
-        let objects = self.store.list_all(&slot.table).await?;
-        let versions = format!("{}/{}/", slot.table, lance_table::io::commit::VERSIONS_DIR);
-        if objects.iter().any(|o| {
-            o.location.as_ref().starts_with(&versions) && o.location.as_ref().ends_with(".manifest")
-        }) {
+        let table = slot.table.as_ref();
+        let objects = match base {
+            None => self.store.list_all(&slot.table).await?,
+            Some(base) => {
+                let now = self.store.manifest_of(&slot.table, base.version).await?;
+                if now.is_none_or(|now| now.path != base.path || now.e_tag != base.e_tag) {
+                    return Err(Error::Conflict {
+                        ident: slot.ident.clone(),
+                        message: "another table has taken its place meanwhile".to_string(),
+                    });
+                }
+                self.store.list_all(&join(&slot.table, "data")?).await?
+            }
+        };
+        let found: HashSet<&str> = objects.iter().map(|o| o.location.as_ref()).collect();
+        let versions = format!("{table}/{VERSIONS_DIR}/");
+        if base.is_none()
+            && found
+                .iter()
+                .any(|path| path.starts_with(&versions) && path.ends_with(".manifest"))
+        {
             return Err(Error::TableAlreadyExists {
                 ident: slot.ident.clone(),
             });
         }
-        let found: std::collections::HashSet<&str> =
-            objects.iter().map(|o| o.location.as_ref()).collect();
         for file in crate::root::data_files(transaction) {
-            if !found.contains(format!("{}/data/{file}", slot.table).as_str()) {
+            if !found.contains(format!("{table}/data/{file}").as_str()) {
                 return Err(Error::Conflict {
                     ident: slot.ident.clone(),
                     message: "a purge of an earlier table of this name deleted what was written"

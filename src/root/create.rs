@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
@@ -13,7 +14,7 @@ use lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
 };
 use lance::deps::datafusion::execution::SendableRecordBatchStream;
-use tokio::time::Instant;
+use lance_table::io::commit::ManifestLocation;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
@@ -140,12 +141,14 @@ impl CreateTable {
             });
         }
         let mode = self.mode;
-        let patience = Instant::now() + catalog.lifecycle().restore_lease() * 2;
+        let mut patience = catalog.lifecycle().patience();
         loop {
             match catalog.lifecycle().hidden(&slot).await {
                 // Another process is creating it: what it makes decides what we answer.
-                Err(Error::Conflict { .. }) if Instant::now() < patience => {
-                    tokio::time::sleep(Duration::from_millis(25)).await;
+                Err(e @ Error::Conflict { .. }) => {
+                    if !patience.wait().await {
+                        return Err(e);
+                    }
                 }
                 Err(e) => return Err(e),
                 Ok(Some(tombstone)) => return self.revive(&slot, tombstone).await,
@@ -160,35 +163,29 @@ impl CreateTable {
         {
             return self.over_live(&slot).await;
         }
-        match self.create_new(&slot).await {
-            Err(e @ Error::Conflict { .. }) => {
-                // The winner's table is as good as ours where ours was only wanted if there was none.
-                while Instant::now() < patience {
-                    match catalog.lifecycle().hidden(&slot).await {
-                        Err(Error::Conflict { .. }) => {
-                            tokio::time::sleep(Duration::from_millis(25)).await;
-                        }
-                        Ok(None)
-                            if catalog
-                                .store()
-                                .latest_manifest(&slot.table)
-                                .await?
-                                .is_some() =>
-                        {
-                            return match mode {
-                                CreateMode::ExistOk => catalog.open_table(slot.ident).await,
-                                CreateMode::Create => {
-                                    Err(Error::TableAlreadyExists { ident: slot.ident })
-                                }
-                                CreateMode::Overwrite => Err(e),
-                            };
-                        }
-                        _ => return Err(e),
-                    }
-                }
-                Err(e)
+        let lost = match self.create_new(&slot).await {
+            Err(e @ (Error::Conflict { .. } | Error::TableAlreadyExists { .. })) => e,
+            other => return other,
+        };
+        if mode == CreateMode::Overwrite {
+            return Err(Error::Conflict {
+                ident: slot.ident,
+                message: "another process has just created it".to_string(),
+            });
+        }
+        // The winner's table is as good as ours where ours was only wanted if there was none.
+        loop {
+            match catalog.lifecycle().hidden(&slot).await {
+                Err(Error::Conflict { .. }) if patience.wait().await => {}
+                Ok(None) => break,
+                _ => return Err(lost),
             }
-            other => other,
+        }
+        let live = catalog.store().latest_manifest(&slot.table).await?;
+        match (mode, live) {
+            (CreateMode::ExistOk, Some(_)) => catalog.open_table(slot.ident).await,
+            (_, Some(_)) => Err(Error::TableAlreadyExists { ident: slot.ident }),
+            (_, None) => Err(lost),
         }
     }
 
@@ -213,17 +210,18 @@ impl CreateTable {
                 let catalog = self.catalog.clone();
                 let params = self.params(WriteMode::Overwrite);
                 let dataset = Arc::new(catalog.open_table(slot.ident.clone()).await?);
+                let version = dataset.version().version;
+                let base = catalog.store().manifest_of(&slot.table, version).await?;
+                let Some(base) = base else {
+                    return Err(Error::Conflict {
+                        ident: slot.ident.clone(),
+                        message: "the version that was read is gone".to_string(),
+                    });
+                };
                 let (transaction, dest) = self
                     .write(slot, WriteDestination::Dataset(dataset), &params)
                     .await?;
-                let written = commit(&catalog, slot, dest, &params, transaction, None).await?;
-                // A drop may have overtaken the commit: then the rows are in the kept lineage, and hidden.
-                match crate::lifecycle::tombstone::read(catalog.store(), slot).await? {
-                    Some(t) if t.creating.is_none() => Err(Error::TableDropped {
-                        dropped: Box::new(t.public(&slot.ident)),
-                    }),
-                    _ => Ok(written),
-                }
+                commit_alone(&catalog, slot, dest, &params, transaction, Some(&base)).await
             }
         }
     }
@@ -234,26 +232,7 @@ impl CreateTable {
         let (transaction, dest) = self
             .write(slot, WriteDestination::Uri(&slot.uri), &params)
             .await?;
-        let sent = std::sync::atomic::AtomicBool::new(false);
-        let created = catalog
-            .lifecycle()
-            .create_hidden(slot, &transaction, |left| {
-                sent.store(true, std::sync::atomic::Ordering::Relaxed);
-                commit_leased(
-                    &catalog,
-                    slot,
-                    dest,
-                    &params,
-                    transaction.clone(),
-                    left,
-                    None,
-                )
-            })
-            .await;
-        if created.is_err() && !sent.into_inner() {
-            discard(&catalog, slot, &transaction).await;
-        }
-        created
+        commit_alone(&catalog, slot, dest, &params, transaction, None).await
     }
 
     async fn revive(self, slot: &Slot, tombstone: Tombstone) -> Result<Dataset> {
@@ -261,7 +240,10 @@ impl CreateTable {
         let base = catalog.store().latest_manifest(&slot.table).await?;
         let (mode, dest) = match &base {
             Some(_) => {
-                let hidden = root::load(catalog.store(), slot).await?;
+                let hidden = match root::load(catalog.store(), slot).await {
+                    Ok(hidden) => hidden,
+                    Err(e) => return Err(overtaken(&catalog, slot, &tombstone, e).await),
+                };
                 (
                     WriteMode::Overwrite,
                     WriteDestination::Dataset(Arc::new(hidden)),
@@ -271,13 +253,15 @@ impl CreateTable {
         };
         let base = base.map(|m| m.version);
         let params = self.params(mode);
-        let (transaction, dest) = self.write(slot, dest, &params).await?;
+        let (transaction, dest) = match self.write(slot, dest, &params).await {
+            Ok(written) => written,
+            Err(e) => return Err(overtaken(&catalog, slot, &tombstone, e).await),
+        };
         let id = transaction_id(&transaction, slot)?;
-        let sent = std::sync::atomic::AtomicBool::new(false);
+        let in_doubt = AtomicBool::new(false);
         let revived = catalog
             .lifecycle()
             .revive(slot, &tombstone, base, id, |left| {
-                sent.store(true, std::sync::atomic::Ordering::Relaxed);
                 commit_leased(
                     &catalog,
                     slot,
@@ -286,10 +270,11 @@ impl CreateTable {
                     transaction.clone(),
                     left,
                     base,
+                    &in_doubt,
                 )
             })
             .await;
-        if revived.is_err() && !sent.into_inner() {
+        if revived.is_err() && !in_doubt.load(Ordering::Relaxed) {
             discard(&catalog, slot, &transaction).await;
         }
         revived
@@ -351,33 +336,62 @@ impl IntoFuture for CreateTable {
     }
 }
 
-/// Commits what was written. `left`: the time that a lease leaves.
-async fn commit(
+/// Why a revive could not write: a restore or a purge that was decided meanwhile explains it better than Lance can.
+async fn overtaken(catalog: &Catalog, slot: &Slot, revived: &Tombstone, error: Error) -> Error {
+    if error.kind() == ErrorKind::InvalidInput {
+        return error;
+    }
+    let current = crate::lifecycle::tombstone::read(catalog.store(), slot).await;
+    match current {
+        Ok(Some(t)) if t.drop_id == revived.drop_id => {
+            match catalog.lifecycle().holder(slot, t.drop_id).await {
+                Ok(Some(held)) => held.error(slot),
+                _ => error,
+            }
+        }
+        Ok(_) => Error::Conflict {
+            ident: slot.ident.clone(),
+            message: "its drop was finished by another process meanwhile".to_string(),
+        },
+        Err(_) => error,
+    }
+}
+
+/// Commits while nobody else creates, drops or purges the table.
+async fn commit_alone(
     catalog: &Catalog,
     slot: &Slot,
     dest: WriteDestination<'_>,
     params: &WriteParams,
     transaction: Transaction,
-    left: Option<Duration>,
+    base: Option<&ManifestLocation>,
 ) -> Result<Dataset> {
-    let store = catalog.store();
-    let mut builder = CommitBuilder::new(dest)
-        .use_stable_row_ids(params.enable_stable_row_ids)
-        .enable_v2_manifest_paths(params.enable_v2_manifest_paths)
-        .with_skip_auto_cleanup(params.skip_auto_cleanup)
-        .with_store_params(store.params.clone())
-        .with_session(store.session.clone())
-        .with_timeout(left);
-    if let Some(version) = params.data_storage_version {
-        builder = builder.with_storage_format(version);
+    let version = base.map(|b| b.version);
+    let in_doubt = AtomicBool::new(false);
+    let committed = catalog
+        .lifecycle()
+        .commit_alone(slot, &transaction, base, |left| {
+            commit_leased(
+                catalog,
+                slot,
+                dest,
+                params,
+                transaction.clone(),
+                left,
+                version,
+                &in_doubt,
+            )
+        })
+        .await;
+    if committed.is_err() && !in_doubt.load(Ordering::Relaxed) {
+        discard(catalog, slot, &transaction).await;
     }
-    builder
-        .execute(transaction)
-        .await
-        .map_err(|e| from_lance(e, "commit", &slot.ident, &store.redactor))
+    committed
 }
 
-/// Commits under a lease, where a failure is looked into: its acknowledgement may be all that was lost.
+/// Commits under a lease, where a failure is looked into: its acknowledgement may be all that was lost. `in_doubt` is
+/// set while the files written may belong to the history, or may come to.
+#[allow(clippy::too_many_arguments)] // Half of them are one request to Lance.
 async fn commit_leased(
     catalog: &Catalog,
     slot: &Slot,
@@ -386,27 +400,42 @@ async fn commit_leased(
     transaction: Transaction,
     left: Duration,
     base: Option<u64>,
+    in_doubt: &AtomicBool,
 ) -> std::result::Result<Dataset, CommitFailure> {
     let store = catalog.store();
     let id = transaction_id(&transaction, slot).map_err(CommitFailure::Failed)?;
-    let error = match commit(catalog, slot, dest, params, transaction, Some(left)).await {
+    let mut builder = CommitBuilder::new(dest)
+        .use_stable_row_ids(params.enable_stable_row_ids)
+        .enable_v2_manifest_paths(params.enable_v2_manifest_paths)
+        .with_skip_auto_cleanup(params.skip_auto_cleanup)
+        .with_store_params(store.params.clone())
+        .with_session(store.session.clone())
+        .with_timeout(Some(left));
+    if let Some(version) = params.data_storage_version {
+        builder = builder.with_storage_format(version);
+    }
+    in_doubt.store(true, Ordering::Relaxed);
+    let error = match builder.execute(transaction).await {
         Ok(dataset) => return Ok(dataset),
-        Err(e) => e,
+        Err(e) => from_lance(e, "commit", &slot.ident, &store.redactor),
     };
     match is_committed(store, slot, base, id).await {
         Ok(true) => root::load(store, slot)
             .await
             .map_err(CommitFailure::Unknown),
         // A refusal is final; after anything else the request may still be under way.
-        Ok(false) if !error.is_retryable() && error.kind() != ErrorKind::Lance => {
+        Ok(false)
+            if error.kind() == ErrorKind::Conflict
+                || (!error.is_retryable() && error.kind() != ErrorKind::Lance) =>
+        {
+            in_doubt.store(false, Ordering::Relaxed);
             Err(CommitFailure::Failed(error))
         }
-        Ok(false) if error.kind() == ErrorKind::Conflict => Err(CommitFailure::Failed(error)),
         Ok(false) | Err(_) => Err(CommitFailure::Unknown(error)),
     }
 }
 
-/// Deletes the data files of a transaction that was never sent; what is left on failure is litter for Lance's cleanup.
+/// Deletes the data files of a transaction that is known not to be committed; what is left on failure is litter for Lance's cleanup.
 async fn discard(catalog: &Catalog, slot: &Slot, transaction: &Transaction) {
     let store = catalog.store();
     let paths: Vec<_> = data_files(transaction)

@@ -72,6 +72,13 @@ impl OpenTable {
     async fn run(self) -> Result<Dataset> {
         let store = self.catalog.store();
         let slot = root::reading_slot(store, &self.ident)?;
+        if store.is_loose_file(&slot.table) {
+            check(self.catalog.clone(), slot).await?;
+            return Err(Error::TableNotFound {
+                ident: self.ident,
+                reason: "a file is there, not a table".to_string(),
+            });
+        }
         for _ in 0..MAX_ROUNDS {
             if let Some(dataset) = self.attempt(store, &slot).await? {
                 return Ok(dataset);
@@ -105,7 +112,7 @@ impl OpenTable {
         let confirm = async {
             match told.await {
                 Ok(Answer::Hidden(error)) => Err(error),
-                Ok(Answer::Resolved(how, location)) => Ok(match again(store, slot, how).await {
+                Ok(Answer::Resolved(how, location)) => Ok(match again(store, slot, how).await? {
                     Some(now) => same(&location, &now),
                     None => false,
                 }),
@@ -160,7 +167,7 @@ impl OpenTable {
             "it is being created"
         } else if objects.iter().any(|o| o == ".lance-reserved") {
             "it is declared, but nothing was written to it yet"
-        } else if objects.is_empty() && prefixes.is_empty() {
+        } else if objects.is_empty() && prefixes.is_empty() && !store.is_dir(&slot.table) {
             "nothing is there"
         } else {
             "what is there is incomplete: it has no version, so a process was stopped while it created the table; \
@@ -210,21 +217,21 @@ enum Answer {
     Resolved(Resolve, ManifestLocation),
 }
 
-async fn again(store: &RootStore, slot: &Slot, how: Resolve) -> Option<ManifestLocation> {
+async fn again(store: &RootStore, slot: &Slot, how: Resolve) -> Result<Option<ManifestLocation>> {
     let handler = &store.commit_handler;
-    match how {
-        Resolve::Latest => {
-            handler
-                .resolve_latest_location(&slot.table, &store.store)
-                .await
-        }
+    let resolved = match how {
+        Resolve::Latest => return store.latest_manifest(&slot.table).await,
         Resolve::Version(version) => {
             handler
                 .resolve_version_location(&slot.table, version, &store.store.inner)
                 .await
         }
+    };
+    match resolved {
+        Ok(location) => Ok(Some(location)),
+        Err(e) if crate::store::is_not_found(&e) => Ok(None),
+        Err(e) => Err(store.storage_via_lance("find a version in", &slot.table, e)),
     }
-    .ok()
 }
 
 fn same(a: &ManifestLocation, b: &ManifestLocation) -> bool {

@@ -1,7 +1,7 @@
 //! What state a root table is in, without opening it.
 
 use crate::catalog::Catalog;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::{Action, DroppedTable, Marker, tombstone};
 use crate::root;
@@ -58,8 +58,12 @@ pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result
                 version: m.version,
             }));
         }
-        let held = catalog.lifecycle().holder(&slot, t.drop_id).await?;
         let public = t.public(ident);
+        let held = match catalog.lifecycle().holder(&slot, t.drop_id).await {
+            // Whatever was decided, nobody can tell; it is dropped for sure.
+            Err(Error::CorruptMetadata { .. }) => None,
+            held => held?,
+        };
         return Ok(match held.map(|h| h.claim.action) {
             None => TableState::Dropped(public),
             Some(Action::Restore) => TableState::Restoring(public),
@@ -79,17 +83,10 @@ pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result
         // A marker alone is litter of a drop that is over, not a table.
         None if objects.iter().any(|o| o != ".lance-deregistered")
             || !prefixes.is_empty()
-            || (objects.is_empty() && is_dir(store, &slot)) =>
+            || (objects.is_empty() && store.is_dir(&slot.table)) =>
         {
             TableState::Incomplete
         }
         None => TableState::Absent,
     })
-}
-
-/// An empty directory, which only local disk knows.
-fn is_dir(store: &crate::store::RootStore, slot: &crate::store::Slot) -> bool {
-    store
-        .local_path(&slot.table)
-        .is_some_and(|dir| dir.is_dir())
 }

@@ -11,5 +11,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
+mod cases;
 mod common;
+mod crashes;
 mod lifecycle;
+mod races;
+mod requests;
