@@ -187,7 +187,7 @@ impl Catalog {
     }
 
     /// Restores a dropped table as it was, or one that another client deregistered. Returns the drop that is undone.
-    /// 7 requests in 6 round trips.
+    /// 8 requests in 6 round trips.
     ///
     /// # Errors
     /// [`Error::TableNotDropped`] and [`Error::TableNotFound`]; [`Error::PurgeInProgress`] or

@@ -14,7 +14,7 @@
 //! - **decide**: create the claim on *D* if absent, then read the tombstone again: unless it still carries *D* the
 //!   decision is void.
 //! - **undrop**: decide *restore* → look whether there is a manifest → remove marker → delete tombstone (commit point)
-//!   → delete claim.
+//!   → delete claim, and remove a marker that a slow drop wrote meanwhile.
 //! - **revive** (create over a dropped name): write data files → decide *restore*, recording the transaction's id →
 //!   commit an Overwrite while hidden → finish as undrop. When the commit is known to have failed, or its owner dies
 //!   before it, the drop is re-issued under a new id: old rows never come back by themselves. An owner that cannot

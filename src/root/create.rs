@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::{CommitFailure, Tombstone};
 use crate::root::{self, data_files, is_committed};
-use crate::store::{Created, Slot, join};
+use crate::store::{Created, RootStore, Slot, join};
 
 /// What a create does when a live table has the name. A dropped table is revived in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -311,11 +311,7 @@ impl CreateTable {
         match written {
             Ok(transaction) => Ok((transaction, dest)),
             Err(e) => {
-                // Local disk keeps the directories that were made for it; while they are empty they are ours to take.
-                if let Ok(data) = join(&slot.table, "data") {
-                    store.remove_empty_dir(&data).await;
-                }
-                store.remove_empty_dir(&slot.table).await;
+                remove_empty_dirs(store, slot).await;
                 Err(from_lance(
                     e,
                     "write the data of",
@@ -448,6 +444,15 @@ async fn discard(catalog: &Catalog, slot: &Slot, transaction: &Transaction) {
             return;
         }
     }
+    remove_empty_dirs(store, slot).await;
+}
+
+/// Local disk keeps the directories that were made for a write; while they are empty they are ours to take.
+async fn remove_empty_dirs(store: &RootStore, slot: &Slot) {
+    if let Ok(data) = join(&slot.table, "data") {
+        store.remove_empty_dir(&data).await;
+    }
+    store.remove_empty_dir(&slot.table).await;
 }
 
 fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {

@@ -426,7 +426,12 @@ impl Found {
         }
         let (outcome, after) = match (action, later.phase) {
             (Action::Reconcile, _) => (Ok(()), later),
-            (Action::Undrop, Phase::Live) if found == Phase::Restoring => (Ok(()), later),
+            // An undrop that finishes somebody's create has nothing left to undrop.
+            (Action::Undrop, Phase::Live)
+                if found == Phase::Restoring && !matches!(self.op, Op::Revive | Op::Refused) =>
+            {
+                (Ok(()), later)
+            }
             (Action::Undrop | Action::Purge, Phase::Live) => {
                 (Err(ErrorKind::TableNotDropped), later)
             }
@@ -455,9 +460,9 @@ impl Found {
         }
         let before = memory.dump().await;
         let catalog = fresh(&memory).await;
-        // A create waits for a creator by polling, for two leases: let that time pass at once. Nothing but the
-        // polling happens meanwhile.
-        let polls = action == Action::Create && self.creating && !lease_over;
+        // A create and a drop wait for a creator by polling, for two leases: let that time pass at once. Nothing but
+        // the polling happens meanwhile.
+        let polls = matches!(action, Action::Create | Action::Drop) && self.creating && !lease_over;
         if polls {
             tokio::time::pause();
         }
