@@ -39,7 +39,8 @@ pub struct DroppedTable {
     pub deleted_at: DateTime<Utc>,
     /// From when on [`purge_dropped`](crate::Catalog::purge_dropped) may purge it; `None`: only by name.
     pub expires_at: Option<DateTime<Utc>>,
-    /// The latest version at the drop, if there was one.
+    /// The latest version that the drop saw just before it hid the table, if there was one. What was committed in
+    /// between is kept all the same.
     pub version: Option<u64>,
     /// Why, as given to the drop.
     pub reason: Option<String>,

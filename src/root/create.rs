@@ -337,19 +337,22 @@ async fn overtaken(catalog: &Catalog, slot: &Slot, revived: &Tombstone, error: E
     if error.kind() == ErrorKind::InvalidInput {
         return error;
     }
-    let current = crate::lifecycle::tombstone::read(catalog.store(), slot).await;
-    match current {
-        Ok(Some(t)) if t.drop_id == revived.drop_id => {
-            match catalog.lifecycle().holder(slot, t.drop_id).await {
-                Ok(Some(held)) => held.error(slot),
-                _ => error,
+    // The claim first: who finishes deletes the tombstone before the claim, so none of both is missed.
+    if let Ok(Some(held)) = catalog.lifecycle().holder(slot, revived.drop_id).await {
+        return held.error(slot);
+    }
+    match crate::lifecycle::tombstone::read(catalog.store(), slot).await {
+        Ok(current)
+            if current
+                .as_ref()
+                .is_none_or(|t| t.drop_id != revived.drop_id) =>
+        {
+            Error::Conflict {
+                ident: slot.ident.clone(),
+                message: "its drop was finished by another process meanwhile".to_string(),
             }
         }
-        Ok(_) => Error::Conflict {
-            ident: slot.ident.clone(),
-            message: "its drop was finished by another process meanwhile".to_string(),
-        },
-        Err(_) => error,
+        _ => error,
     }
 }
 

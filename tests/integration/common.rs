@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use lancekeep::Catalog;
 use lancekeep::arrow::array::{AsArray, Int32Array, RecordBatch};
 use lancekeep::arrow::datatypes::Int32Type;
 use lancekeep::lance::dataset::{Dataset, WriteMode, WriteParams};
-use lancekeep::{Catalog, Error};
 
 use crate::support::Actor;
 
@@ -73,12 +73,4 @@ pub(crate) async fn local() -> (tempfile::TempDir, Catalog) {
         .await
         .unwrap();
     (dir, catalog)
-}
-
-/// Whether an error is one of the two that tell that somebody else decided first.
-pub(crate) fn is_in_progress(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::PurgeInProgress { .. } | Error::RestoreInProgress { .. }
-    )
 }

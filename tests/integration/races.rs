@@ -318,7 +318,8 @@ async fn verify(catalog: &Catalog, state: &State, what: &str) {
     match (state, &status) {
         (None, TableState::Absent) => {}
         (Some(kept), TableState::Dropped(found)) if kept.dropped => {
-            assert_eq!(found.version, Some(kept.version), "{what}");
+            // What the drop saw just before it hid the table; a rival may have committed in between.
+            assert!(found.version <= Some(kept.version), "{what}: {found:?}");
         }
         (Some(kept), TableState::Live { version }) if !kept.dropped => {
             assert_eq!(*version, kept.version, "{what}");
