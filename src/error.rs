@@ -128,7 +128,8 @@ pub enum Error {
         since: DateTime<Utc>,
     },
 
-    /// Another process got in between; nothing was changed, the same call may be made again.
+    /// Another process got in between, or a lease ran out under work that can be resumed; the same call may be made
+    /// again.
     #[snafu(display("conflict on table {ident}: {message}"))]
     Conflict {
         /// The contended table.
@@ -396,6 +397,7 @@ pub(crate) fn from_lance(
         L::CommitConflict { .. }
         | L::RetryableCommitConflict { .. }
         | L::TooMuchWriteContention { .. } => (ErrorKind::Conflict, true),
+        L::Timeout { .. } => (ErrorKind::Lance, true),
         _ => (ErrorKind::Lance, false),
     };
     Error::Lance {

@@ -40,14 +40,15 @@
 //! - **A drop loses nothing.** It writes two small objects and deletes none. Reads through handles opened before it
 //!   go on until the table is purged.
 //! - **A purge is final and alone.** Of concurrent restores and purges of one drop exactly one wins, and the others
-//!   get a typed, retryable error. A table is never live while a purge of it is decided; after a successful undrop no
+//!   get a typed error that says who did. A table is never live while a purge of it is decided; after a successful undrop no
 //!   purge of that drop deletes anything. A purge deletes nothing outside the table's own directory and records.
 //! - **A create shows its own rows or none.** Over a dropped name the old rows are never visible, and stay in the
 //!   history.
 //! - **A crash is only a pause.** Whatever request was a process's last, the table is live, dropped or absent, never
 //!   half of one, and whoever comes across it finishes what was decided. [`Catalog::reconcile`] does so for all.
 //! - **An error says what happened.** A storage failure is never reported as "not found", bad names are refused
-//!   before any request, and no value of a storage option is ever printed.
+//!   before any request, and no value of a storage option is printed (but `true`, `false` and those under four
+//!   characters).
 //!
 //! Clocks only decide *when*: how soon an expired drop may be purged (twice: by the catalog's clock and by the
 //! store's own times), and how soon the work of a dead process is taken over. They never decide *whether* it is safe,
@@ -97,6 +98,9 @@ pub use store::{Clock, SystemClock};
 pub use table::{CreateMode, TableData, TableState};
 
 pub use arrow;
+pub use chrono;
 pub use lance;
 pub use lance_io;
+pub use lance_namespace;
 pub use object_store;
+pub use uuid;

@@ -347,11 +347,12 @@ impl ListTables {
         let token = self.token.as_deref().map(PageToken::decode).transpose()?;
         let limit = self.limit.unwrap_or(usize::MAX);
         let unordered = !store.store.list_is_lexically_ordered && store.store.is_cloud();
-        if unordered || self.limit.is_none() {
+        // Local disk lists a directory whole, whatever page is asked for.
+        if unordered || self.limit.is_none() || store.store.has_direct_local_paths() {
             return self.page_of_all(token, limit).await;
         }
         // A page holds tombstones beside tables; a few more keys than names save a second request.
-        let size = match &token {
+        let mut size = match &token {
             Some(token) => token.size,
             None => limit.saturating_add(16).min(STORE_PAGE),
         };
@@ -407,6 +408,8 @@ impl ListTables {
                     page_token: None,
                 });
             }
+            // Many drops in a row fill pages with nothing to list.
+            size = (size * 2).min(STORE_PAGE);
         }
     }
 

@@ -14,14 +14,21 @@ use chrono::{DateTime, Utc};
 use futures::{StreamExt, TryStreamExt};
 use lance::session::Session;
 use lance_io::object_store::{
-    ObjectStore, ObjectStoreParams, StorageOptionsAccessor, WrappingObjectStore, uri_to_url,
+    ObjectStore, ObjectStoreParams, StorageOptionsAccessor, WrappingObjectStore,
 };
 use lance_table::io::commit::{CommitHandler, ManifestLocation, commit_handler_from_url};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 
 use crate::error::{Error, Redactor, Result, is_retryable_store_error};
-use crate::ident::{MAX_LOCAL_NAME_LEN, MAX_NAME_LEN, TableIdent};
+use crate::ident::{MAX_LOCAL_NAME_LEN, MAX_NAME_LEN};
+
+mod slot;
+mod uri;
+
+pub(crate) use slot::Slot;
+pub(crate) use uri::join;
+use uri::{encode_segment, has_atomic_create, normalize_root};
 
 /// Tells the time of day. Decides when a drop counts as expired, never what is safe.
 pub trait Clock: fmt::Debug + Send + Sync {
@@ -312,13 +319,19 @@ impl RootStore {
             .store
             .inner
             .delete_stream(futures::stream::iter(paths).boxed());
+        let mut failed = None;
+        // To the end, also after a failure: some stores delete one by one, several at a time.
         while let Some(result) = deleted.next().await {
             match result {
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(e) => return Err(self.storage("bulk-delete from", first, e)),
+                Ok(_) => {}
+                Err(e) if is_absent(&e) => {}
+                Err(e) => failed = failed.or(Some(e)),
             }
         }
-        Ok(())
+        match failed {
+            Some(e) => Err(self.storage("bulk-delete from", first, e)),
+            None => Ok(()),
+        }
     }
 
     /// Every object below a prefix: ⌈K/1000⌉ LIST.
@@ -352,8 +365,23 @@ impl RootStore {
     /// The latest manifest of the table, resolved as Lance does it: 1 LIST of one page where LIST is ordered.
     pub(crate) async fn latest_manifest(&self, table: &Path) -> Result<Option<ManifestLocation>> {
         use lance_core::Error as L;
-        if self.local_path(table).is_some() && !self.is_dir(table) {
-            return Ok(None);
+        if let Some(dir) = self.local_path(table) {
+            let found = match tokio::fs::metadata(&dir).await {
+                Ok(found) => found.is_dir(),
+                // A link into a volume that is not mounted is no missing table.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && !dir.is_symlink() => false,
+                Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => false,
+                Err(e) => {
+                    let error = object_store::Error::Generic {
+                        store: "LocalFileSystem",
+                        source: Box::new(e),
+                    };
+                    return Err(self.storage("stat", table, error));
+                }
+            };
+            if !found {
+                return Ok(None);
+            }
         }
         match self
             .commit_handler
@@ -427,111 +455,4 @@ pub(crate) fn is_not_found(error: &lance_core::Error) -> bool {
         next = e.source();
     }
     false
-}
-
-/// `base/name`, kept literally (no percent encoding), as Lance derives it from a URI.
-pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
-    let full = if base.as_ref().is_empty() {
-        name.to_string()
-    } else {
-        format!("{base}/{name}")
-    };
-    Path::parse(&full).map_err(|e| Error::InvalidIdent {
-        name: name.to_string(),
-        rule: e.to_string(),
-    })
-}
-
-/// One spelling for a root: no trailing slash; an absolute plain path for local disk, a URL elsewhere.
-fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, bool)> {
-    let invalid = |why: String| Error::InvalidInput {
-        message: format!("cannot use {:?} as a root: {why}", redactor.text(uri)),
-    };
-    if uri.trim().is_empty() {
-        return Err(invalid("it is empty".to_string()));
-    }
-    let url = uri_to_url(uri).map_err(|e| invalid(redactor.text(&e.to_string())))?;
-    if url.scheme() == "file" {
-        let path = url
-            .to_file_path()
-            .map_err(|()| invalid("it is not a local path".to_string()))?;
-        // Through its components, so that doubled and trailing slashes go.
-        let path: PathBuf = path.components().collect();
-        if path.parent().is_none() {
-            return Err(invalid("it is the file system's root".to_string()));
-        }
-        return match path.into_os_string().into_string() {
-            Ok(path) => Ok((path, true)),
-            Err(_) => Err(invalid("it is not valid UTF-8".to_string())),
-        };
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(invalid(
-            "a root has neither query nor fragment; use storage options".to_string(),
-        ));
-    }
-    Ok((url.as_str().trim_end_matches('/').to_string(), false))
-}
-
-/// The schemes for which Lance's commit handler creates manifests atomically; for others it overwrites, or refuses.
-fn has_atomic_create(uri: &str) -> bool {
-    matches!(
-        uri.split("://").next(),
-        Some(
-            "file-object-store"
-                | "s3"
-                | "gs"
-                | "az"
-                | "abfss"
-                | "memory"
-                | "shared-memory"
-                | "oss"
-                | "tos"
-                | "goosefs"
-        )
-    )
-}
-
-fn encode_segment(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$') {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-/// Where a table lives and where the records of its drops go.
-#[derive(Debug, Clone)]
-pub(crate) struct Slot {
-    pub(crate) ident: TableIdent,
-    /// Name of the table's directory under the root, as recorded in its tombstones.
-    pub(crate) location: String,
-    /// What tombstone and claim names begin with.
-    pub(crate) stem: String,
-    pub(crate) table: Path,
-    pub(crate) tombstone: Path,
-    pub(crate) marker: Path,
-    pub(crate) uri: String,
-}
-
-impl Slot {
-    /// The slot of a root table. The name has been checked.
-    pub(crate) fn root(store: &RootStore, ident: &TableIdent) -> Result<Self> {
-        let name = ident.name();
-        let location = format!("{name}.lance");
-        let table = store.child(&location)?;
-        Ok(Self {
-            ident: ident.clone(),
-            uri: store.table_uri(name, &table)?,
-            tombstone: store.child(&format!("{name}.deleted"))?,
-            marker: join(&table, ".lance-deregistered")?,
-            stem: name.to_string(),
-            location,
-            table,
-        })
-    }
 }

@@ -18,6 +18,7 @@ pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const RESTORE_LEASE: Duration = Duration::from_secs(60);
 const PURGE_LEASE: Duration = Duration::from_secs(15 * 60);
+const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Builds a [`Catalog`]. Values of storage options are never printed: `Debug` shows their keys, and an error whose
 /// text holds a value of four or more characters shows `[storage option]` in its place.
@@ -115,9 +116,10 @@ impl CatalogBuilder {
     /// [`Error::InvalidInput`] for a root that cannot be one (a file, an unknown scheme, a bad option), and
     /// [`Error::Unsupported`] for a store on which Lance has no atomic create-if-absent.
     pub async fn build(self) -> Result<Catalog> {
-        if self.restore_lease.is_zero() || self.purge_lease.is_zero() {
+        let leases = [self.restore_lease, self.purge_lease];
+        if leases.iter().any(|l| l.is_zero() || *l > MAX_LEASE) {
             return Err(Error::InvalidInput {
-                message: "a lease must be longer than zero".to_string(),
+                message: "a lease must be longer than zero, and at most a day".to_string(),
             });
         }
         let session = self.session.unwrap_or_default();

@@ -7,7 +7,7 @@
 //! passed since before it sent its newest generation, and cuts off what is under way at that moment.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -156,11 +156,23 @@ pub(crate) enum Decision {
 pub(crate) struct Lease {
     pub(crate) claim: Claim,
     started: Instant,
+    /// The same moment on the clock that goes on while the machine is suspended.
+    started_wall: SystemTime,
 }
 
 impl Lease {
     fn deadline(&self) -> Instant {
         self.started + self.claim.lease() / 2
+    }
+
+    /// Used up, by the clock that says more: the monotonic one stops while the machine is suspended.
+    fn elapsed(&self) -> Duration {
+        let wall = self.started_wall.elapsed().unwrap_or_default();
+        self.started.elapsed().max(wall)
+    }
+
+    fn is_over(&self) -> bool {
+        self.elapsed() >= self.claim.lease() / 2
     }
 
     fn overrun(&self, slot: &Slot) -> Error {
@@ -179,7 +191,7 @@ impl Lease {
         slot: &Slot,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        if Instant::now() >= self.deadline() {
+        if self.is_over() {
             return Err(self.overrun(slot));
         }
         tokio::time::timeout_at(self.deadline(), request)
@@ -189,7 +201,7 @@ impl Lease {
 
     /// What is left for a request that takes its own time-out.
     pub(crate) fn remaining(&self, slot: &Slot) -> Result<Duration> {
-        match self.deadline().checked_duration_since(Instant::now()) {
+        match (self.claim.lease() / 2).checked_sub(self.elapsed()) {
             Some(left) if !left.is_zero() => Ok(left),
             _ => Err(self.overrun(slot)),
         }
@@ -321,24 +333,27 @@ impl Lifecycle {
         }
     }
 
-    /// Renews a lease of which a quarter is used up: 1 PUT then.
+    /// Renews a lease of which a quarter is used up: 1 PUT and 1 GET then. Whoever finished the drop meanwhile deleted
+    /// its claims too, so the next generation may be free: only the tombstone tells.
     pub(crate) async fn renew(&self, slot: &Slot, lease: &mut Lease) -> Result<()> {
-        if lease.started.elapsed() < lease.claim.lease() / 4 {
+        if lease.elapsed() < lease.claim.lease() / 4 {
             return Ok(());
         }
         let next = Claim {
             generation: lease.claim.generation + 1,
             ..lease.claim.clone()
         };
-        match self.post(slot, next).await? {
-            Some(renewed) => {
+        let taken = || Error::Conflict {
+            ident: slot.ident.clone(),
+            message: "another process took the work over".to_string(),
+        };
+        let renewed = self.post(slot, next).await?.ok_or_else(taken)?;
+        match self.confirm(slot, renewed).await? {
+            Decision::Won(renewed) => {
                 *lease = renewed;
                 Ok(())
             }
-            None => Err(Error::Conflict {
-                ident: slot.ident.clone(),
-                message: "another process took the work over".to_string(),
-            }),
+            Decision::Gone | Decision::Lost(_) => Err(taken()),
         }
     }
 
@@ -381,6 +396,7 @@ impl Lifecycle {
         Lease {
             claim,
             started: Instant::now(),
+            started_wall: SystemTime::now(),
         }
     }
 
@@ -407,16 +423,6 @@ impl Lifecycle {
                 Err(e)
             }
         }
-    }
-
-    /// Takes a decision back under which nothing was done, newest generation first, so that what is left of it on
-    /// failure is still a whole claim.
-    pub(crate) async fn withdraw(&self, slot: &Slot, lease: &Lease) -> Result<()> {
-        for generation in (0..=lease.claim.generation).rev() {
-            let path = claim_path(&self.store, slot, lease.claim.drop_id, generation)?;
-            self.strike(slot, lease, self.store.delete(&path)).await?;
-        }
-        Ok(())
     }
 
     /// Deletes all generations of a claim whose drop is over; what is left on failure is garbage for `reconcile`.

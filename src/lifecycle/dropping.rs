@@ -85,11 +85,10 @@ impl Lifecycle {
         let mut marked = self.write_marker(slot, dropped.drop_id).await;
         let look = async {
             match &manifest {
-                Some(m) if self.store.head(&m.path).await?.is_none() => {
-                    self.has_anything(slot).await
-                }
-                // What never had a version has no rows that a tombstone could promise to keep.
-                _ => Ok(true),
+                Some(m) if self.store.head(&m.path).await?.is_some() => Ok(true),
+                // Beside our marker an empty local directory looks as a purged one; it has no rows to keep.
+                None if self.store.is_dir(&slot.table) => Ok(true),
+                _ => self.has_anything(slot).await,
             }
         };
         let (tombstone, mut still_there) = tokio::join!(tombstone::read(&self.store, slot), look);
@@ -104,16 +103,18 @@ impl Lifecycle {
         (marked, still_there)
     }
 
-    /// Takes back a tombstone that fell on an empty name.
+    /// Takes back a tombstone that fell on an empty name: as an undrop, which deletes no data, since a stock client may
+    /// have created a table there by now.
     async fn take_back(&self, slot: &Slot, dropped: &Tombstone) -> Result<()> {
         let decision = self
-            .decide(slot, dropped.drop_id, Action::Purge, Terms::None)
+            .decide(slot, dropped.drop_id, Action::Restore, Terms::None)
             .await?;
         if let Decision::Won(lease) = decision {
-            self.finish_purge(slot, dropped, lease).await?;
+            self.finish_restore(slot, lease).await?;
+            self.store.remove_empty_dir(&slot.table).await;
             return Ok(());
         }
-        // Somebody purges it already; our marker may have come after its last look.
+        // Somebody else decided about it; our marker may have come after their last look.
         let mut patience = self.patience();
         loop {
             self.sync_marker(slot).await?;
@@ -135,10 +136,10 @@ impl Lifecycle {
     }
 
     /// Turns a deregistration by a stock client into a drop that is kept until purged by name, so that restoring and
-    /// purging it follow the one protocol. `None` if it is not deregistered any more.
-    pub(crate) async fn adopt(&self, slot: &Slot) -> Result<Option<Tombstone>> {
+    /// purging it follow the one protocol. Look again afterwards: it may have been registered again.
+    pub(crate) async fn adopt(&self, slot: &Slot) -> Result<()> {
         let Some(marker) = self.store.head(&slot.marker).await? else {
-            return Ok(None);
+            return Ok(());
         };
         let adopted = Tombstone::new(
             marker.last_modified,
@@ -146,15 +147,13 @@ impl Lifecycle {
             None,
             Some("deregistered by another client".to_string()),
         );
-        if let Created::Exists(found) = self
+        let created = self
             .store
             .create(&slot.tombstone, adopted.encode(slot)?)
-            .await?
+            .await?;
+        if matches!(created, Created::Exists(_)) || self.read_marker(slot).await? == Marker::Foreign
         {
-            return Ok(found.map(|(content, meta)| Tombstone::decode(&content, &meta)));
-        }
-        if self.read_marker(slot).await? == Marker::Foreign {
-            return tombstone::read(&self.store, slot).await;
+            return Ok(());
         }
         // Somebody registered it again before our tombstone: it must not stay hidden by us.
         if let Decision::Won(lease) = self
@@ -163,7 +162,7 @@ impl Lifecycle {
         {
             self.finish_restore(slot, lease).await?;
         }
-        Ok(None)
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
+use crate::lifecycle::claim::{claim_path, granularity};
 use crate::lifecycle::restore::keeps_changing;
 use crate::lifecycle::{
     Action, Decision, Lease, Lifecycle, MAX_ROUNDS, Marker, Recovered, Terms, Tombstone, tombstone,
@@ -75,14 +76,20 @@ impl Removed {
 impl Lifecycle {
     /// Purges a dropped or deregistered table by name: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes each with a GET before
     /// it, and at most 8 requests more.
-    pub(crate) async fn purge_named(&self, slot: &Slot, dry_run: bool) -> Result<PurgedTable> {
+    pub(crate) async fn purge_named(
+        &self,
+        slot: &Slot,
+        only: Option<Uuid>,
+        dry_run: bool,
+    ) -> Result<PurgedTable> {
         for _ in 0..MAX_ROUNDS {
             if dry_run {
-                return self.dry_run(slot).await;
+                return self.dry_run(slot, only).await;
             }
             let Some(tombstone) = self.dropped(slot).await? else {
                 return Err(self.not_dropped(slot).await?);
             };
+            tombstone.must_be(slot, only)?;
             if let Some(purged) = self.purge(slot, &tombstone, Terms::None).await? {
                 return Ok(purged);
             }
@@ -90,9 +97,12 @@ impl Lifecycle {
         Err(keeps_changing(slot))
     }
 
-    async fn dry_run(&self, slot: &Slot) -> Result<PurgedTable> {
+    async fn dry_run(&self, slot: &Slot, only: Option<Uuid>) -> Result<PurgedTable> {
         match tombstone::read(&self.store, slot).await? {
-            Some(t) if t.creating.is_none() => self.measure(slot, t.drop_id).await,
+            Some(t) if t.creating.is_none() => {
+                t.must_be(slot, only)?;
+                self.measure(slot, t.drop_id).await
+            }
             None if self.read_marker(slot).await? == Marker::Foreign => {
                 self.measure(slot, Uuid::nil()).await
             }
@@ -140,9 +150,12 @@ impl Lifecycle {
     pub(crate) async fn measure(&self, slot: &Slot, drop_id: Uuid) -> Result<PurgedTable> {
         let mut removed = Removed::default();
         if let Some(dir) = self.store.local_path(&slot.table) {
-            let counted = tokio::task::spawn_blocking(move || count_tree(dir)).await;
+            let counted = tokio::task::spawn_blocking(move || count_tree(dir))
+                .await
+                .map_err(std::io::Error::other)
+                .and_then(|counted| counted);
             (removed.objects, removed.bytes) =
-                counted.map_err(|e| self.io("measure", &slot.table, std::io::Error::other(e)))?;
+                counted.map_err(|e| self.io("measure", &slot.table, e))?;
             removed.left = self.other_bases_local(slot).await;
         } else {
             let objects = self.store.list_all(&slot.table).await?;
@@ -159,7 +172,7 @@ impl Lifecycle {
     }
 
     /// The steps after a purge is decided. `None`: it was to count only for an expired drop, which by the store's own
-    /// clock it is not yet; the decision is taken back.
+    /// clock it is not yet; the drop is re-issued, so that the decision is void.
     pub(crate) async fn finish_purge(
         &self,
         slot: &Slot,
@@ -169,7 +182,7 @@ impl Lifecycle {
         if lease.claim.if_expired {
             let held = self.held_long_enough(slot, tombstone, &lease).await;
             if !self.resumable_on_error(&lease, held)? {
-                self.withdraw(slot, &lease).await?;
+                self.reissue(slot, tombstone, lease).await?;
                 return Ok(None);
             }
         }
@@ -184,6 +197,25 @@ impl Lifecycle {
         Ok(Some(removed))
     }
 
+    /// Whether an expired drop is expired by the store's own clock too: the claim was written when the retention was
+    /// over. A wrong clock of one machine never shortens a hold. 1 HEAD.
+    async fn held_long_enough(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        lease: &Lease,
+    ) -> Result<bool> {
+        let (Some(ttl), Some(since)) = (tombstone.ttl, tombstone.held_since()) else {
+            return Ok(false);
+        };
+        let path = claim_path(&self.store, slot, tombstone.drop_id, lease.claim.generation)?;
+        let Some(claimed) = self.store.head(&path).await? else {
+            return Ok(false);
+        };
+        let held = claimed.last_modified - since - granularity(claimed.last_modified);
+        Ok(held.to_std().is_ok_and(|held| held >= ttl))
+    }
+
     /// Deletes what is below the table's prefix, in batches, names that a later table could use again first; lists
     /// again until nothing is there.
     async fn remove_objects(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
@@ -192,9 +224,16 @@ impl Lifecycle {
             let listed = self.store.list_all(&slot.table).await;
             let mut objects = self.resumable_on_error(lease, listed)?;
             if objects.is_empty() {
-                if self.store.store.scheme() == "file-object-store" {
-                    // This scheme deletes files only; what is left are empty directories.
-                    let _ = self.store.store.remove_dir_all(slot.table.clone()).await;
+                // On the scheme `file-object-store` what is left are directories; only empty ones go.
+                let tidied = self.store.store.remove_empty_dirs(
+                    slot.table.clone(),
+                    Default::default(),
+                    Default::default(),
+                    None,
+                );
+                if let Err(error) = tidied.await {
+                    let error = self.store.redactor.text(&error.to_string());
+                    tracing::warn!(table = %slot.ident, %error, "empty directories are left");
                 }
                 return Ok(removed);
             }
@@ -206,15 +245,11 @@ impl Lifecycle {
                 self.renew(slot, lease).await?;
                 self.still_ours(slot, lease).await?;
                 let paths: Vec<Path> = batch.iter().map(|o| o.location.clone()).collect();
-                self.strike(slot, lease, self.store.delete_batch(&paths))
-                    .await?;
+                lease.guard(slot, self.store.delete_batch(&paths)).await?;
                 batch.iter().for_each(|o| removed.add(o));
             }
         }
-        Err(Error::Conflict {
-            ident: slot.ident.clone(),
-            message: "somebody keeps writing into the table while it is purged".to_string(),
-        })
+        Err(keeps_writing(slot))
     }
 
     /// Renames the directory away in one step, so that no name in it can be taken for a later table's, then deletes it.
@@ -227,22 +262,26 @@ impl Lifecycle {
             .is_some_and(|p| p.is_symlink())
         {
             // Only the link is ours to remove, and what we wrote through it.
-            self.strike(slot, lease, self.store.delete(&slot.marker))
-                .await?;
+            lease.guard(slot, self.store.delete(&slot.marker)).await?;
         }
         let mut dirs = Vec::new();
+        let mut emptied = false;
         for _ in 0..MAX_ROUNDS {
             self.renew(slot, lease).await?;
             self.still_ours(slot, lease).await?;
             let name = purge_dir_name(&slot.stem, lease.claim.drop_id);
             let away = self.store.child(&name)?;
-            if !self
-                .strike(slot, lease, self.rename_dir(&slot.table, &away))
+            if !lease
+                .guard(slot, self.rename_dir(&slot.table, &away))
                 .await?
             {
+                emptied = true;
                 break;
             }
             dirs.push(name);
+        }
+        if !emptied {
+            return Err(keeps_writing(slot));
         }
         if lease.claim.generation > 0 {
             // Directories that carry this drop id are ours alone, also those that a stopped purge left.
@@ -252,7 +291,8 @@ impl Lifecycle {
             dirs.retain(|d| d.starts_with(&prefix));
         }
         for dir in &dirs {
-            let (objects, bytes) = self.remove_dir(&self.store.child(dir)?).await?;
+            let gone = self.remove_dir(&self.store.child(dir)?).await;
+            let (objects, bytes) = self.resumable_on_error(lease, gone)?;
             removed.objects += objects;
             removed.bytes += bytes;
         }
@@ -265,6 +305,13 @@ impl Lifecycle {
         else {
             return Ok(false);
         };
+        // A loose file of that name is not a table, and not ours.
+        match tokio::fs::symlink_metadata(&source).await {
+            Ok(found) if found.is_dir() || found.is_symlink() => {}
+            Ok(_) => return Ok(false),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(self.io("stat", from, e)),
+        }
         match tokio::fs::rename(source, target).await {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -278,7 +325,7 @@ impl Lifecycle {
             return Ok((0, 0));
         };
         let removed = tokio::task::spawn_blocking(move || {
-            let counted = count_tree(path.clone());
+            let counted = count_tree(path.clone())?;
             match std::fs::remove_dir_all(&path) {
                 Ok(()) => Ok(counted),
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(counted),
@@ -379,25 +426,38 @@ fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
     format!("{}{}", purge_dir_prefix(stem, drop_id), &unique[..8])
 }
 
-fn count_tree(dir: PathBuf) -> (u64, u64) {
+/// Files and bytes below a directory, links not followed; nothing where nothing is.
+fn count_tree(dir: PathBuf) -> std::io::Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     let mut pending = vec![dir];
     while let Some(dir) = pending.pop() {
         if dir.is_symlink() {
             continue;
         }
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(m) if m.is_dir() => pending.push(entry.path()),
-                Ok(m) => {
-                    files += 1;
-                    bytes += m.len();
-                }
-                Err(_) => files += 1,
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        for entry in entries {
+            let entry = entry?;
+            let found = entry.metadata()?;
+            if found.is_dir() {
+                pending.push(entry.path());
+            } else {
+                files += 1;
+                bytes += found.len();
             }
         }
     }
-    (files, bytes)
+    Ok((files, bytes))
+}
+
+fn keeps_writing(slot: &Slot) -> Error {
+    Error::Conflict {
+        ident: slot.ident.clone(),
+        message: "somebody keeps writing into the table while it is purged".to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -140,8 +140,14 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
                     dry_run,
                     findings: Vec::new(),
                 },
-                // A name that Lance cannot address in a URI of this store is nobody's table here.
-                Err(_) => return Vec::new(),
+                Err(error) => {
+                    return vec![Finding {
+                        ident,
+                        kind: FindingKind::Unexamined,
+                        mended: false,
+                        error: Some(error),
+                    }];
+                }
             };
             if let Err(error) = work.examine(&found).await {
                 work.findings.push(Finding {

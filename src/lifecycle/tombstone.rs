@@ -69,6 +69,9 @@ struct Record {
     version: Option<u64>,
     #[serde(default)]
     reason: Option<String>,
+    /// Of a drop under a new id: since when the store holds it, by the store's own clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held_since_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     creating: Option<Creating>,
 }
@@ -96,6 +99,7 @@ pub(crate) struct Tombstone {
     pub(crate) parse_error: Option<String>,
     /// By the store's clock; `None` before it is written.
     pub(crate) last_modified: Option<DateTime<Utc>>,
+    held_since: Option<DateTime<Utc>>,
 }
 
 impl Tombstone {
@@ -115,6 +119,7 @@ impl Tombstone {
             creating: None,
             parse_error: None,
             last_modified: None,
+            held_since: None,
         }
     }
 
@@ -123,6 +128,7 @@ impl Tombstone {
         Self {
             drop_id: Uuid::new_v4(),
             last_modified: None,
+            held_since: self.held_since(),
             ..self.clone()
         }
     }
@@ -147,6 +153,7 @@ impl Tombstone {
                 .map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
             version: self.version,
             reason: self.reason.clone(),
+            held_since_ms: self.held_since.map(|t| t.timestamp_millis()),
             creating: self.creating,
         };
         let mut json = serde_json::to_vec(&record).map_err(|e| Error::CorruptMetadata {
@@ -174,8 +181,14 @@ impl Tombstone {
                 creating: None,
                 parse_error: Some(message),
                 last_modified: Some(meta.last_modified),
+                held_since: None,
             },
         }
+    }
+
+    /// Since when the store holds this drop, by the store's own clock.
+    pub(crate) fn held_since(&self) -> Option<DateTime<Utc>> {
+        self.held_since.or(self.last_modified)
     }
 
     fn parse(content: &[u8], meta: &ObjectMeta) -> std::result::Result<Self, String> {
@@ -197,7 +210,24 @@ impl Tombstone {
             creating: record.creating,
             parse_error: None,
             last_modified: Some(meta.last_modified),
+            held_since: record
+                .held_since_ms
+                .and_then(DateTime::from_timestamp_millis),
         })
+    }
+
+    /// Refuses another drop than the one that the caller means.
+    pub(crate) fn must_be(&self, slot: &Slot, only: Option<Uuid>) -> Result<()> {
+        match only {
+            Some(id) if id != self.drop_id => Err(Error::TableNotFound {
+                ident: slot.ident.clone(),
+                reason: format!(
+                    "drop {id} is over; the table was dropped again, as {}",
+                    self.drop_id
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// When it expires by the clock of who dropped it; `None`: never by itself.

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
-use crate::lifecycle::{CommitFailure, Tombstone};
+use crate::lifecycle::{CommitFailure, Tombstone, tombstone};
 use crate::root::{self, data_files, is_committed};
 use crate::store::{Created, RootStore, Slot, join};
 
@@ -237,6 +237,14 @@ impl CreateTable {
 
     async fn revive(self, slot: &Slot, tombstone: Tombstone) -> Result<Dataset> {
         let catalog = self.catalog.clone();
+        if let Some(why) = &tombstone.parse_error {
+            return Err(Error::CorruptMetadata {
+                path: slot.tombstone.to_string(),
+                message: format!(
+                    "{why}; undrop or purge the table by name before creating over it"
+                ),
+            });
+        }
         let base = catalog.store().latest_manifest(&slot.table).await?;
         let (mode, dest) = match &base {
             Some(_) => {
@@ -341,7 +349,7 @@ async fn overtaken(catalog: &Catalog, slot: &Slot, revived: &Tombstone, error: E
     if let Ok(Some(held)) = catalog.lifecycle().holder(slot, revived.drop_id).await {
         return held.error(slot);
     }
-    match crate::lifecycle::tombstone::read(catalog.store(), slot).await {
+    match tombstone::read(catalog.store(), slot).await {
         Ok(current)
             if current
                 .as_ref()
@@ -427,7 +435,10 @@ async fn commit_leased(
             if error.kind() == ErrorKind::Conflict
                 || (!error.is_retryable() && error.kind() != ErrorKind::Lance) =>
         {
-            in_doubt.store(false, Ordering::Relaxed);
+            // A refused permission may be the answer to a repetition of a request that went through.
+            if error.kind() != ErrorKind::Storage {
+                in_doubt.store(false, Ordering::Relaxed);
+            }
             Err(CommitFailure::Failed(error))
         }
         Ok(false) | Err(_) => Err(CommitFailure::Unknown(error)),
@@ -468,7 +479,7 @@ fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {
     })
 }
 
-/// Declares a table without data: reserves the name for who will write it. At most 5 requests.
+/// Declares a table without data: reserves the name for who will write it. 5 requests.
 pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<String> {
     let store = catalog.store();
     let slot = root::new_slot(store, ident)?;
@@ -488,7 +499,13 @@ pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<Str
         .create(&reserved, Bytes::from(Uuid::new_v4().to_string()))
         .await?
     {
-        Created::New => Ok(slot.uri),
+        Created::New => match tombstone::read(store, &slot).await? {
+            // A drop overtook us.
+            Some(t) if t.creating.is_none() => Err(Error::TableDropped {
+                dropped: Box::new(t.public(ident)),
+            }),
+            _ => Ok(slot.uri),
+        },
         Created::Exists(_) => Err(exists()),
     }
 }

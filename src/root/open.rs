@@ -196,13 +196,14 @@ async fn check(catalog: Catalog, slot: Slot) -> Result<()> {
         catalog.lifecycle().read_marker(&slot),
     );
     let ident = slot.ident.clone();
-    match (tombstone?, marker?) {
-        (Some(t), _) if t.creating.is_none() => Err(Error::TableDropped {
+    let tombstone = tombstone?.filter(|t| t.creating.is_none());
+    match (tombstone, marker?) {
+        (Some(t), _) => Err(Error::TableDropped {
             dropped: Box::new(t.public(&slot.ident)),
         }),
         (None, Marker::Foreign) => Err(Error::TableDeregistered { ident }),
         // A creating tombstone hides nothing that has a version.
-        (_, _) => Ok(()),
+        (None, _) => Ok(()),
     }
 }
 

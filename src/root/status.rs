@@ -52,12 +52,9 @@ pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result
     let (objects, prefixes) = dir?;
     let latest = latest?;
     let has = |name: &str| objects.iter().any(|o| o == name);
-    if let Some(t) = tombstone? {
-        if t.creating.is_some() {
-            return Ok(latest.map_or(TableState::Creating, |m| TableState::Live {
-                version: m.version,
-            }));
-        }
+    let tombstone = tombstone?;
+    let creating = tombstone.as_ref().is_some_and(|t| t.creating.is_some());
+    if let Some(t) = tombstone.filter(|_| !creating) {
         let public = t.public(ident);
         let held = match catalog.lifecycle().holder(&slot, t.drop_id).await {
             // Whatever was decided, nobody can tell; it is dropped for sure.
@@ -80,6 +77,7 @@ pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result
             version: manifest.version,
         },
         None if has(".lance-reserved") => TableState::Declared,
+        None if creating => TableState::Creating,
         // A marker alone is litter of a drop that is over, not a table.
         None if objects.iter().any(|o| o != ".lance-deregistered")
             || !prefixes.is_empty()

@@ -313,7 +313,7 @@ async fn undrop_costs_at_most_eight_requests_and_six_round_trips() {
         assert!(log.len() <= 8, "{log:?}");
 
         let catalog = catalog_of(&memory.actor_with_latency(LATENCY)).await;
-        let (restored, taken) = trips(catalog.undrop_table("t")).await;
+        let (restored, taken) = trips(catalog.undrop_table("t").into_future()).await;
         restored.unwrap();
         println!(
             "undrop, {fragments} fragments: {} requests, {taken} trips, {:?}",

@@ -1,0 +1,39 @@
+//! Where a table lives and where the records of its drops go.
+
+use object_store::path::Path;
+
+use crate::error::Result;
+use crate::ident::TableIdent;
+use crate::store::{RootStore, join};
+
+/// Where a table lives and where the records of its drops go.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) ident: TableIdent,
+    /// Name of the table's directory under the root, as recorded in its tombstones.
+    pub(crate) location: String,
+    /// What tombstone and claim names begin with.
+    pub(crate) stem: String,
+    pub(crate) table: Path,
+    pub(crate) tombstone: Path,
+    pub(crate) marker: Path,
+    pub(crate) uri: String,
+}
+
+impl Slot {
+    /// The slot of a root table. The name has been checked.
+    pub(crate) fn root(store: &RootStore, ident: &TableIdent) -> Result<Self> {
+        let name = ident.name();
+        let location = format!("{name}.lance");
+        let table = store.child(&location)?;
+        Ok(Self {
+            ident: ident.clone(),
+            uri: store.table_uri(name, &table)?,
+            tombstone: store.child(&format!("{name}.deleted"))?,
+            marker: join(&table, ".lance-deregistered")?,
+            stem: name.to_string(),
+            location,
+            table,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Spelling of roots and of the paths and URIs below them.
+
+use std::path::PathBuf;
+
+use lance_io::object_store::uri_to_url;
+use object_store::path::Path;
+
+use crate::error::{Error, Redactor, Result};
+
+/// `base/name`, kept literally (no percent encoding), as Lance derives it from a URI.
+pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
+    let full = if base.as_ref().is_empty() {
+        name.to_string()
+    } else {
+        format!("{base}/{name}")
+    };
+    Path::parse(&full).map_err(|e| Error::InvalidIdent {
+        name: name.to_string(),
+        rule: e.to_string(),
+    })
+}
+
+/// One spelling for a root: no trailing slash; an absolute plain path for local disk, a URL elsewhere.
+pub(super) fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, bool)> {
+    let invalid = |why: String| Error::InvalidInput {
+        message: format!("cannot use {:?} as a root: {why}", redactor.text(uri)),
+    };
+    if uri.trim().is_empty() {
+        return Err(invalid("it is empty".to_string()));
+    }
+    let url = uri_to_url(uri).map_err(|e| invalid(redactor.text(&e.to_string())))?;
+    if url.scheme() == "file" {
+        let path = url
+            .to_file_path()
+            .map_err(|()| invalid("it is not a local path".to_string()))?;
+        // Through its components, so that doubled and trailing slashes go.
+        let path: PathBuf = path.components().collect();
+        if path.parent().is_none() {
+            return Err(invalid("it is the file system's root".to_string()));
+        }
+        return match path.into_os_string().into_string() {
+            Ok(path) => Ok((path, true)),
+            Err(_) => Err(invalid("it is not valid UTF-8".to_string())),
+        };
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(invalid(
+            "a root has neither query nor fragment; use storage options".to_string(),
+        ));
+    }
+    Ok((url.as_str().trim_end_matches('/').to_string(), false))
+}
+
+/// The schemes for which Lance's commit handler creates manifests atomically; for others it overwrites, or refuses.
+pub(super) fn has_atomic_create(uri: &str) -> bool {
+    matches!(
+        uri.split("://").next(),
+        Some(
+            "file-object-store"
+                | "s3"
+                | "gs"
+                | "az"
+                | "abfss"
+                | "memory"
+                | "shared-memory"
+                | "oss"
+                | "tos"
+                | "goosefs"
+        )
+    )
+}
+
+pub(super) fn encode_segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$') {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
