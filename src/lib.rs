@@ -104,3 +104,8 @@ pub use lance_io;
 pub use lance_namespace;
 pub use object_store;
 pub use uuid;
+
+/// The README's code, compiled by the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
