@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::{
-    DroppedTable, Lifecycle, PurgeReport, PurgedTable, ReconcileReport, Terms, reconcile,
+    DroppedTable, Lifecycle, Marker, PurgeReport, PurgedTable, ReconcileReport, Terms, reconcile,
 };
 use crate::listing::{self, ListTables};
 use crate::root;
@@ -176,14 +176,21 @@ impl Catalog {
     }
 
     /// Drops every table that is not dropped, with the default retention: the cost of
-    /// [`table_names`](Self::table_names) and of a drop for each.
+    /// [`table_names`](Self::table_names), and of a drop and 1 GET for each. What another client deregistered stays
+    /// as it is, to be kept until it is purged by name.
     ///
     /// # Errors
     /// The first error, after every table was tried.
     pub async fn drop_all_tables(&self) -> Result<Vec<DroppedTable>> {
         let names = self.table_names().await?;
         let outcomes: Vec<_> = futures::stream::iter(names)
-            .map(|name| self.drop_table(name).if_exists().into_future())
+            .map(|name| async move {
+                let slot = root::reading_slot(self.store(), &TableIdent::from(&name))?;
+                match self.lifecycle().read_marker(&slot).await? {
+                    Marker::Foreign => Ok(None),
+                    _ => self.drop_table(name).if_exists().await,
+                }
+            })
             .buffered(TOGETHER)
             .collect()
             .await;
@@ -255,14 +262,14 @@ impl Catalog {
             Which::All | Which::DroppedBefore(_) => Terms::None,
         };
         let lifecycle = self.lifecycle();
-        let outcomes: Vec<_> = futures::stream::iter(&due)
+        let outcomes: Vec<_> = futures::stream::iter(due)
             .map(|(slot, tombstone)| async move {
                 let outcome = if which.dry_run {
-                    lifecycle.measure(slot, tombstone.drop_id).await.map(Some)
+                    lifecycle.measure(&slot, tombstone.drop_id).await.map(Some)
                 } else {
-                    lifecycle.purge(slot, tombstone, terms).await
+                    lifecycle.purge(&slot, &tombstone, terms).await
                 };
-                (slot.ident.clone(), outcome)
+                (slot.ident, outcome)
             })
             .buffered(TOGETHER)
             .collect()

@@ -265,7 +265,8 @@ impl Redactor {
             .values()
             // A short value or a flag would black out half of every message and hides nothing.
             .filter(|v| v.len() >= 4 && !matches!(v.as_str(), "true" | "false"))
-            .cloned()
+            // As it is, as `Debug` escapes it, and as a URL does.
+            .flat_map(|v| [v.clone(), v.escape_debug().to_string(), url_encoded(v)])
             .collect();
         // Longest first, so that a value that holds another one goes as a whole.
         values.sort_by_key(|v| std::cmp::Reverse(v.len()));
@@ -297,6 +298,17 @@ impl Redactor {
     fn is_clean(&self, text: &str) -> bool {
         !self.values.iter().any(|v| text.contains(v.as_str()))
     }
+}
+
+fn url_encoded(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(b).to_string()
+            }
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
 }
 
 impl std::fmt::Debug for Redactor {
@@ -390,9 +402,10 @@ pub(crate) fn from_lance(
                 reason: redactor.text(&error.to_string()),
             };
         }
-        L::InvalidInput { .. } | L::SchemaMismatch { .. } | L::Schema { .. } => {
-            (ErrorKind::InvalidInput, false)
-        }
+        L::InvalidRef { .. }
+        | L::InvalidInput { .. }
+        | L::SchemaMismatch { .. }
+        | L::Schema { .. } => (ErrorKind::InvalidInput, false),
         L::NotSupported { .. } => (ErrorKind::Unsupported, false),
         L::CommitConflict { .. }
         | L::RetryableCommitConflict { .. }

@@ -49,6 +49,8 @@ pub(crate) enum Entry {
         drop_id: Uuid,
         dir: String,
     },
+    /// A directory `<name>.lance/` with a name that no table of a catalog can have.
+    Unusable(String),
 }
 
 /// A tombstone as a listing shows it.
@@ -81,9 +83,10 @@ impl Hiding {
 impl Entry {
     fn of_prefix(name: &str) -> Option<Self> {
         if let Some(table) = name.strip_suffix(".lance") {
-            return ident::check_existing(table, usize::MAX)
-                .is_ok()
-                .then(|| Self::Table(table.to_string()));
+            return Some(match ident::check_existing(table, usize::MAX) {
+                Ok(()) => Self::Table(table.to_string()),
+                Err(_) => Self::Unusable(table.to_string()),
+            });
         }
         let (stem, drop_id, rest) = split_drop(name)?;
         rest.starts_with("purge.").then(|| Self::PurgeDir {
@@ -103,12 +106,12 @@ impl Entry {
             });
         }
         let (stem, drop_id, rest) = split_drop(name)?;
-        (rest == "claim" || rest.starts_with("claim.") || rest.starts_with("clock.")).then(|| {
-            Self::Claim {
-                name: stem,
-                drop_id,
-                object: name.to_string(),
-            }
+        let is_generation = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+        let is_claim = rest == "claim" || rest.strip_prefix("claim.").is_some_and(is_generation);
+        (is_claim || rest.starts_with("clock.")).then(|| Self::Claim {
+            name: stem,
+            drop_id,
+            object: name.to_string(),
         })
     }
 }
@@ -134,6 +137,7 @@ struct RootPage {
 }
 
 async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Result<RootPage> {
+    store.check_root()?;
     let options = ReadDirOptions {
         page_token: token,
         limit: Some(limit),
@@ -165,8 +169,16 @@ async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Re
     })
 }
 
-/// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST.
+/// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST, or one pass over the directory.
 pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
+    store.check_root()?;
+    if let Some(root) = store.local_path(&store.base) {
+        return tokio::task::spawn_blocking(move || scan_directory(&root))
+            .await
+            .map_err(std::io::Error::other)
+            .and_then(|scanned| scanned)
+            .map_err(|e| store.local_failure("list", &store.base, e));
+    }
     let listed = match store
         .store
         .inner
@@ -186,6 +198,38 @@ pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
         .collect())
 }
 
+/// The same of a local directory, where one odd child must not make the others unreachable.
+fn scan_directory(root: &std::path::Path) -> std::io::Result<Vec<Entry>> {
+    let children = match std::fs::read_dir(root) {
+        Ok(children) => children,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut found = Vec::new();
+    for child in children {
+        let child = child?;
+        let name = child.file_name();
+        let Some(name) = name.to_str() else {
+            let name = name.to_string_lossy();
+            if name.ends_with(".lance") {
+                found.push(Entry::Unusable(name.into_owned()));
+            }
+            continue;
+        };
+        let kind = child.file_type()?;
+        let is_dir = kind.is_dir() || (kind.is_symlink() && child.path().is_dir());
+        if is_dir {
+            found.extend(Entry::of_prefix(name));
+        } else if name.contains(".deleted") {
+            // Gone again by now is as good as not found.
+            if let Ok(meta) = std::fs::metadata(child.path()) {
+                found.extend(Entry::of_object(name, meta.len()));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The names that are not hidden, sorted.
 pub(crate) async fn visible_names(store: &RootStore) -> Result<Vec<String>> {
     let (mut names, mut hidden) = (Vec::new(), HashSet::new());
@@ -197,7 +241,7 @@ pub(crate) async fn visible_names(store: &RootStore) -> Result<Vec<String>> {
                     hidden.insert(hiding.name);
                 }
             }
-            Entry::Claim { .. } | Entry::PurgeDir { .. } => {}
+            Entry::Claim { .. } | Entry::PurgeDir { .. } | Entry::Unusable(_) => {}
         }
     }
     names.retain(|name| !hidden.contains(name));
@@ -385,7 +429,7 @@ impl ListTables {
                             candidates.push((key, name));
                         }
                     }
-                    Entry::Claim { .. } | Entry::PurgeDir { .. } => {}
+                    Entry::Claim { .. } | Entry::PurgeDir { .. } | Entry::Unusable(_) => {}
                 }
             }
             let mut wanted = self.wanted(candidates);
@@ -557,7 +601,14 @@ mod tests {
         ] {
             assert!(Entry::of_object(other, 0).is_none(), "{other}");
         }
-        assert!(Entry::of_prefix(".lance").is_none());
+        assert!(matches!(
+            Entry::of_prefix(".lance"),
+            Some(Entry::Unusable(_))
+        ));
+        assert!(matches!(
+            Entry::of_prefix("a%2Fb.lance"),
+            Some(Entry::Unusable(_))
+        ));
         assert!(Entry::of_prefix("t.deleted").is_none());
     }
 

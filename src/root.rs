@@ -69,7 +69,7 @@ pub(crate) async fn is_committed(
     }
     let dataset = load(store, slot).await?;
     let wanted = transaction.to_string();
-    for version in (base.unwrap_or(0) + 1..=dataset.version().version).rev() {
+    for version in (base.unwrap_or(0).saturating_add(1)..=dataset.version().version).rev() {
         match dataset.read_transaction_by_version(version).await {
             Ok(Some(found)) if found.uuid == wanted => return Ok(true),
             Ok(_) => {}

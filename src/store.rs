@@ -233,6 +233,45 @@ impl RootStore {
         }
     }
 
+    /// Whether an error says that nothing is there. A file where a directory would have to be says so too, unless it
+    /// is the root itself; and so does a name that no file can have.
+    fn is_absent(&self, error: &object_store::Error) -> bool {
+        use std::io::ErrorKind as K;
+        match (error, io_kind(error)) {
+            (object_store::Error::NotFound { .. }, _) | (_, Some(K::InvalidFilename)) => true,
+            (_, Some(K::NotADirectory)) => self.is_dir(&self.base),
+            _ => false,
+        }
+    }
+
+    /// On local disk, refuses a root that has become something else than a directory since it was connected.
+    pub(crate) fn check_root(&self) -> Result<()> {
+        let Some(root) = self.local_path(&self.base) else {
+            return Ok(());
+        };
+        match std::fs::metadata(&root) {
+            Ok(found) if !found.is_dir() => {
+                let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
+                Err(self.local_failure("list", &self.base, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A failure of the local file system.
+    pub(crate) fn local_failure(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        error: std::io::Error,
+    ) -> Error {
+        let error = object_store::Error::Generic {
+            store: "LocalFileSystem",
+            source: Box::new(error),
+        };
+        self.storage(operation, path, error)
+    }
+
     /// 1 GET.
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<(Bytes, ObjectMeta)>> {
         let read = async {
@@ -242,7 +281,7 @@ impl RootStore {
         };
         match read.await {
             Ok(found) => Ok(Some(found)),
-            Err(e) if is_absent(&e) => Ok(None),
+            Err(e) if self.is_absent(&e) => Ok(None),
             Err(e) => Err(self.storage("read", path, e)),
         }
     }
@@ -251,7 +290,7 @@ impl RootStore {
     pub(crate) async fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.inner.head(path).await {
             Ok(meta) => Ok(Some(meta)),
-            Err(e) if is_absent(&e) => Ok(None),
+            Err(e) if self.is_absent(&e) => Ok(None),
             Err(e) => Err(self.storage("stat", path, e)),
         }
     }
@@ -284,6 +323,12 @@ impl RootStore {
             Err(e) => e,
         };
         let exists = matches!(error, E::AlreadyExists { .. } | E::Precondition { .. });
+        if exists && self.is_dir(path) {
+            return Err(Error::CorruptMetadata {
+                path: path.to_string(),
+                message: "a directory is where the catalog keeps a record".to_string(),
+            });
+        }
         match self.get(path).await {
             Ok(Some((found, _))) if found == content => Ok(Created::New),
             Ok(found) if exists || found.is_some() => Ok(Created::Exists(found)),
@@ -304,7 +349,7 @@ impl RootStore {
     pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
         match self.store.inner.delete(path).await {
             Ok(()) => Ok(()),
-            Err(e) if is_absent(&e) => Ok(()),
+            Err(e) if self.is_absent(&e) => Ok(()),
             Err(e) => Err(self.storage("delete", path, e)),
         }
     }
@@ -324,7 +369,7 @@ impl RootStore {
         while let Some(result) = deleted.next().await {
             match result {
                 Ok(_) => {}
-                Err(e) if is_absent(&e) => {}
+                Err(e) if self.is_absent(&e) => {}
                 Err(e) => failed = failed.or(Some(e)),
             }
         }
@@ -339,7 +384,7 @@ impl RootStore {
         let listed = self.store.inner.list(Some(prefix)).try_collect().await;
         match listed {
             Ok(objects) => Ok(objects),
-            Err(e) if is_absent(&e) => Ok(Vec::new()),
+            Err(e) if self.is_absent(&e) => Ok(Vec::new()),
             Err(e) => Err(self.storage("list", prefix, e)),
         }
     }
@@ -348,7 +393,7 @@ impl RootStore {
     pub(crate) async fn list_dir(&self, dir: &Path) -> Result<(Vec<String>, Vec<String>)> {
         let listed = match self.store.inner.list_with_delimiter(Some(dir)).await {
             Ok(listed) => listed,
-            Err(e) if is_absent(&e) => return Ok(Default::default()),
+            Err(e) if self.is_absent(&e) => return Ok(Default::default()),
             Err(e) => return Err(self.storage("list", dir, e)),
         };
         let name = |p: &Path| p.filename().map(str::to_string);
@@ -370,14 +415,8 @@ impl RootStore {
                 Ok(found) => found.is_dir(),
                 // A link into a volume that is not mounted is no missing table.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && !dir.is_symlink() => false,
-                Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => false,
-                Err(e) => {
-                    let error = object_store::Error::Generic {
-                        store: "LocalFileSystem",
-                        source: Box::new(e),
-                    };
-                    return Err(self.storage("stat", table, error));
-                }
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidFilename => false,
+                Err(e) => return Err(self.local_failure("stat", table, e)),
             };
             if !found {
                 return Ok(None);
@@ -430,20 +469,19 @@ impl RootStore {
     }
 }
 
-/// Whether nothing is there. A file where a directory would have to be says the same.
-fn is_absent(error: &object_store::Error) -> bool {
+/// The file system's own word inside a store error.
+fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = match error {
-        object_store::Error::NotFound { .. } => return true,
         object_store::Error::Generic { source, .. } => Some(source.as_ref()),
         _ => None,
     };
     while let Some(e) = next {
         if let Some(io) = e.downcast_ref::<std::io::Error>() {
-            return io.kind() == std::io::ErrorKind::NotADirectory;
+            return Some(io.kind());
         }
         next = e.source();
     }
-    false
+    None
 }
 
 pub(crate) fn is_not_found(error: &lance_core::Error) -> bool {

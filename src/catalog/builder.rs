@@ -11,6 +11,7 @@ use lance_io::object_store::WrappingObjectStore;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::lifecycle::Lifecycle;
+use crate::lifecycle::claim::MAX_LEASE;
 use crate::store::{Clock, RootStore, SystemClock};
 
 /// How long a drop is kept unless the catalog or the drop says otherwise: 7 days.
@@ -18,7 +19,6 @@ pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const RESTORE_LEASE: Duration = Duration::from_secs(60);
 const PURGE_LEASE: Duration = Duration::from_secs(15 * 60);
-const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Builds a [`Catalog`]. Values of storage options are never printed: `Debug` shows their keys, and an error whose
 /// text holds a value of four or more characters shows `[storage option]` in its place.

@@ -22,6 +22,9 @@ use crate::store::{Created, RootStore, Slot};
 
 const FORMAT: u32 = 1;
 
+/// The longest lease: a record that claims more is taken to mean this.
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// More generations than this are no claim but a loop: a purge renews about every four minutes.
 const MAX_GENERATIONS: u32 = 100_000;
 
@@ -75,7 +78,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn lease(&self) -> Duration {
-        Duration::from_millis(self.lease_ms)
+        Duration::from_millis(self.lease_ms).min(MAX_LEASE)
     }
 
     fn encode(&self, path: &Path) -> Result<Bytes> {
@@ -87,7 +90,8 @@ impl Claim {
             })
     }
 
-    fn decode(path: &Path, content: &[u8]) -> Result<Self> {
+    /// What is read is checked against the name that it was read under.
+    fn decode(path: &Path, content: &[u8], drop_id: Uuid, generation: u32) -> Result<Self> {
         let corrupt = |message: String| Error::CorruptMetadata {
             path: path.to_string(),
             message: format!(
@@ -98,6 +102,9 @@ impl Claim {
         let claim: Self = serde_json::from_slice(content).map_err(|e| corrupt(e.to_string()))?;
         if claim.format != FORMAT {
             return Err(corrupt(format!("format {}", claim.format)));
+        }
+        if (claim.drop_id, claim.generation) != (drop_id, generation) {
+            return Err(corrupt("it belongs to another name".to_string()));
         }
         Ok(claim)
     }
@@ -199,6 +206,12 @@ impl Lease {
             .unwrap_or_else(|_| Err(self.overrun(slot)))
     }
 
+    /// Whether the lease still allows something destructive, to ask on another thread.
+    pub(crate) fn deadline_check(&self) -> impl Fn() -> bool + Send + 'static {
+        let (half, started, wall) = (self.claim.lease() / 2, self.started, self.started_wall);
+        move || started.elapsed().max(wall.elapsed().unwrap_or_default()) < half
+    }
+
     /// What is left for a request that takes its own time-out.
     pub(crate) fn remaining(&self, slot: &Slot) -> Result<Duration> {
         match (self.claim.lease() / 2).checked_sub(self.elapsed()) {
@@ -234,7 +247,7 @@ async fn read_generation(
         return Ok(None);
     };
     Ok(Some(Held {
-        claim: Claim::decode(&path, &content)?,
+        claim: Claim::decode(&path, &content, drop_id, generation)?,
         since: meta.last_modified,
     }))
 }

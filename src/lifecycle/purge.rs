@@ -1,6 +1,8 @@
 //! Purge: give the space of a dropped table back, for good.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lance_table::io::commit::{ManifestLocation, VERSIONS_DIR};
 use object_store::ObjectMeta;
@@ -155,7 +157,7 @@ impl Lifecycle {
                 .map_err(std::io::Error::other)
                 .and_then(|counted| counted);
             (removed.objects, removed.bytes) =
-                counted.map_err(|e| self.io("measure", &slot.table, e))?;
+                counted.map_err(|e| self.store.local_failure("measure", &slot.table, e))?;
             removed.left = self.other_bases_local(slot).await;
         } else {
             let objects = self.store.list_all(&slot.table).await?;
@@ -272,7 +274,10 @@ impl Lifecycle {
             let name = purge_dir_name(&slot.stem, lease.claim.drop_id);
             let away = self.store.child(&name)?;
             if !lease
-                .guard(slot, self.rename_dir(&slot.table, &away))
+                .guard(
+                    slot,
+                    self.rename_dir(&slot.table, &away, lease.deadline_check()),
+                )
                 .await?
             {
                 emptied = true;
@@ -299,24 +304,42 @@ impl Lifecycle {
         Ok(removed)
     }
 
-    /// Whether there was a directory to rename.
-    async fn rename_dir(&self, from: &Path, to: &Path) -> Result<bool> {
+    /// Whether there was a directory to rename. `in_time` is asked on the thread that renames, right before: a closure
+    /// that waited for a thread must not rename what has come there since.
+    async fn rename_dir(
+        &self,
+        from: &Path,
+        to: &Path,
+        in_time: impl Fn() -> bool + Send + 'static,
+    ) -> Result<bool> {
         let (Some(source), Some(target)) = (self.store.local_path(from), self.store.local_path(to))
         else {
             return Ok(false);
         };
-        // A loose file of that name is not a table, and not ours.
-        match tokio::fs::symlink_metadata(&source).await {
-            Ok(found) if found.is_dir() || found.is_symlink() => {}
-            Ok(_) => return Ok(false),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(self.io("stat", from, e)),
-        }
-        match tokio::fs::rename(source, target).await {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(self.io("rename", from, e)),
-        }
+        let abandoned = Abandoned::default();
+        let gone = abandoned.flag();
+        let renamed = tokio::task::spawn_blocking(move || {
+            // A loose file of that name is not a table, and not ours.
+            match std::fs::symlink_metadata(&source) {
+                Ok(found) if found.is_dir() || found.is_symlink() => {}
+                Ok(_) => return Ok(false),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+                Err(e) => return Err(e),
+            }
+            if gone.load(Ordering::SeqCst) || !in_time() {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            match std::fs::rename(source, target) {
+                Ok(()) => Ok(true),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+                Err(e) => Err(e),
+            }
+        })
+        .await
+        .map_err(std::io::Error::other)
+        .and_then(|r| r);
+        drop(abandoned);
+        renamed.map_err(|e| self.store.local_failure("rename", from, e))
     }
 
     /// Deletes a local directory tree without following links; (files, bytes) in it.
@@ -337,15 +360,7 @@ impl Lifecycle {
         .await
         .map_err(std::io::Error::other)
         .and_then(|r| r);
-        removed.map_err(|e| self.io("delete", dir, e))
-    }
-
-    fn io(&self, operation: &'static str, path: &Path, error: std::io::Error) -> Error {
-        let error = object_store::Error::Generic {
-            store: "LocalFileSystem",
-            source: Box::new(error),
-        };
-        self.store.storage(operation, path, error)
+        removed.map_err(|e| self.store.local_failure("delete", dir, e))
     }
 
     /// The claim can outlive the purge that it decided; only the tombstone tells that there is something to delete.
@@ -424,6 +439,22 @@ pub(crate) fn purge_dir_prefix(stem: &str, drop_id: Uuid) -> String {
 fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
     let unique = Uuid::new_v4().simple().to_string();
     format!("{}{}", purge_dir_prefix(stem, drop_id), &unique[..8])
+}
+
+/// Tells a closure on another thread that nobody waits for it any more.
+#[derive(Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Files and bytes below a directory, links not followed; nothing where nothing is.

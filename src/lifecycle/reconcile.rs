@@ -99,8 +99,10 @@ struct Work<'a> {
 
 pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<ReconcileReport> {
     let mut names: BTreeMap<String, Name> = BTreeMap::new();
+    let mut unusable = Vec::new();
     for entry in scan(catalog.store()).await? {
         match entry {
+            Entry::Unusable(name) => unusable.push(name),
             Entry::Table(name) => names.entry(name).or_default().table = true,
             Entry::Tombstone(hiding) => {
                 names.entry(hiding.name).or_default();
@@ -130,6 +132,14 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
         dry_run,
         ..Default::default()
     };
+    for name in unusable {
+        report.findings.push(Finding {
+            ident: TableIdent::from(&name),
+            kind: FindingKind::Unexamined,
+            mended: false,
+            error: crate::ident::check_existing(&name, usize::MAX).err(),
+        });
+    }
     let mut done = futures::stream::iter(names)
         .map(|(name, found)| async move {
             let ident = TableIdent::from(name);

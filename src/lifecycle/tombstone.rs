@@ -252,7 +252,9 @@ impl Tombstone {
 
 /// A drop id for a tombstone that has none: the same as long as it is the same object.
 fn derived_id(content: &[u8], meta: &ObjectMeta) -> Uuid {
-    let mut identity = meta.location.as_ref().as_bytes().to_vec();
+    // By its name only: the same object has another path where the root is mounted elsewhere.
+    let name = meta.location.filename().unwrap_or_default();
+    let mut identity = name.as_bytes().to_vec();
     identity.extend_from_slice(&meta.last_modified.timestamp_micros().to_be_bytes());
     identity.extend_from_slice(content);
     Uuid::new_v5(&Uuid::NAMESPACE_URL, &identity)

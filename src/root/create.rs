@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
-use crate::lifecycle::{CommitFailure, Tombstone, tombstone};
+use crate::lifecycle::{CommitFailure, Marker, Tombstone, tombstone};
 use crate::root::{self, data_files, is_committed};
 use crate::store::{Created, RootStore, Slot, join};
 
@@ -209,9 +209,13 @@ impl CreateTable {
             CreateMode::Overwrite => {
                 let catalog = self.catalog.clone();
                 let params = self.params(WriteMode::Overwrite);
+                // Before the open, so that no other table can have come in between unnoticed.
+                let latest = catalog.store().latest_manifest(&slot.table).await?;
+                let base = match latest {
+                    Some(m) => catalog.store().manifest_of(&slot.table, m.version).await?,
+                    None => None,
+                };
                 let dataset = Arc::new(catalog.open_table(slot.ident.clone()).await?);
-                let version = dataset.version().version;
-                let base = catalog.store().manifest_of(&slot.table, version).await?;
                 let Some(base) = base else {
                     return Err(Error::Conflict {
                         ident: slot.ident.clone(),
@@ -483,10 +487,28 @@ fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {
 pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<String> {
     let store = catalog.store();
     let slot = root::new_slot(store, ident)?;
-    if let Some(tombstone) = catalog.lifecycle().hidden(&slot).await? {
-        return Err(Error::TableDropped {
-            dropped: Box::new(tombstone.public(ident)),
-        });
+    let (hidden, marker) = tokio::join!(
+        tombstone::read(store, &slot),
+        catalog.lifecycle().read_marker(&slot),
+    );
+    match (hidden?, marker?) {
+        (Some(t), _) if t.creating.is_some() => {
+            return Err(Error::Conflict {
+                ident: ident.clone(),
+                message: "it is being created".to_string(),
+            });
+        }
+        (Some(t), _) => {
+            return Err(Error::TableDropped {
+                dropped: Box::new(t.public(ident)),
+            });
+        }
+        (None, Marker::Foreign) => {
+            return Err(Error::TableDeregistered {
+                ident: ident.clone(),
+            });
+        }
+        (None, _) => {}
     }
     let exists = || Error::TableAlreadyExists {
         ident: ident.clone(),
