@@ -17,7 +17,8 @@ use crate::lifecycle::{
 };
 use crate::listing::{self, ListTables};
 use crate::root;
-use crate::root::create::{CreateTable, TableData, declare};
+use crate::root::create::{CreateTable, declare};
+use crate::root::data::TableData;
 use crate::root::open::OpenTable;
 use crate::root::status::{TableState, table_state};
 use crate::store::RootStore;

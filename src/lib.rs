@@ -85,7 +85,8 @@ mod store;
 
 /// What creating, opening and asking for the state of a table take and give.
 pub mod table {
-    pub use crate::root::create::{CreateMode, CreateTable, TableData};
+    pub use crate::root::create::{CreateMode, CreateTable};
+    pub use crate::root::data::TableData;
     pub use crate::root::open::OpenTable;
     pub use crate::root::status::TableState;
 }

@@ -12,122 +12,25 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance_io::object_store::ReadDirOptions;
 use object_store::ObjectMeta;
-use object_store::path::Path;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::ident::{self, TableIdent};
+use crate::ident::TableIdent;
 use crate::lifecycle::tombstone;
 use crate::root;
 use crate::root::status::table_state;
 use crate::store::RootStore;
+
+mod entries;
+
+pub(crate) use entries::{Entry, scan};
 
 /// Children in one page of the store.
 const STORE_PAGE: usize = 1000;
 
 /// Tables looked at together where a listing looks at each.
 const PROBES: usize = 16;
-
-/// What a child of the root is to the catalog.
-#[derive(Debug)]
-pub(crate) enum Entry {
-    /// `<name>.lance/`
-    Table(String),
-    /// `<name>.deleted`
-    Tombstone(Hiding),
-    /// `<name>.deleted.<drop id>.claim[.<n>]`, and the objects that read the store's clock.
-    Claim {
-        name: String,
-        drop_id: Uuid,
-        object: String,
-    },
-    /// `<name>.deleted.<drop id>.purge.<unique>/`
-    PurgeDir {
-        name: String,
-        drop_id: Uuid,
-        dir: String,
-    },
-    /// A directory `<name>.lance/` with a name that no table of a catalog can have.
-    Unusable(String),
-}
-
-/// A tombstone as a listing shows it.
-#[derive(Debug)]
-pub(crate) struct Hiding {
-    pub(crate) name: String,
-    /// By its size it may be a creating one, which hides nothing that has a version.
-    maybe_creating: bool,
-}
-
-impl Hiding {
-    /// Whether it hides its table: no request, or 2 where a table of that name is being created.
-    async fn hides(&self, store: &RootStore) -> Result<bool> {
-        if !self.maybe_creating {
-            return Ok(true);
-        }
-        let Ok(slot) = root::reading_slot(store, &TableIdent::from(&self.name)) else {
-            // Nothing of a name that Lance cannot address here can be opened anyway.
-            return Ok(true);
-        };
-        match tombstone::read(store, &slot).await? {
-            Some(t) if t.creating.is_some() => {
-                Ok(store.latest_manifest(&slot.table).await?.is_none())
-            }
-            found => Ok(found.is_some()),
-        }
-    }
-}
-
-impl Entry {
-    fn of_prefix(name: &str) -> Option<Self> {
-        if let Some(table) = name.strip_suffix(".lance") {
-            return Some(match ident::check_existing(table, usize::MAX) {
-                Ok(()) => Self::Table(table.to_string()),
-                Err(_) => Self::Unusable(table.to_string()),
-            });
-        }
-        let (stem, drop_id, rest) = split_drop(name)?;
-        rest.starts_with("purge.").then(|| Self::PurgeDir {
-            name: stem,
-            drop_id,
-            dir: name.to_string(),
-        })
-    }
-
-    fn of_object(name: &str, size: u64) -> Option<Self> {
-        if let Some(table) = name.strip_suffix(".deleted") {
-            return ident::check_existing(table, usize::MAX).is_ok().then(|| {
-                Self::Tombstone(Hiding {
-                    name: table.to_string(),
-                    maybe_creating: size == tombstone::CREATING_SIZE as u64,
-                })
-            });
-        }
-        let (stem, drop_id, rest) = split_drop(name)?;
-        let is_generation = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
-        let is_claim = rest == "claim" || rest.strip_prefix("claim.").is_some_and(is_generation);
-        (is_claim || rest.starts_with("clock.")).then(|| Self::Claim {
-            name: stem,
-            drop_id,
-            object: name.to_string(),
-        })
-    }
-}
-
-/// Splits `<stem>.deleted.<uuid>.<rest>`, from the right: a stem may hold anything.
-fn split_drop(name: &str) -> Option<(String, Uuid, &str)> {
-    let at = name.rfind(".deleted.")?;
-    let (stem, tail) = (&name[..at], &name[at + ".deleted.".len()..]);
-    let (id, rest) = tail.split_at_checked(36)?;
-    ident::check_existing(stem, usize::MAX).ok()?;
-    Some((
-        stem.to_string(),
-        Uuid::try_parse(id).ok()?,
-        rest.strip_prefix('.')?,
-    ))
-}
 
 /// One page of the root, in the store's order.
 struct RootPage {
@@ -167,67 +70,6 @@ async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Re
         entries,
         next: page.page_token,
     })
-}
-
-/// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST, or one pass over the directory.
-pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
-    store.check_root()?;
-    if let Some(root) = store.local_path(&store.base) {
-        return tokio::task::spawn_blocking(move || scan_directory(&root))
-            .await
-            .map_err(std::io::Error::other)
-            .and_then(|scanned| scanned)
-            .map_err(|e| store.local_failure("list", &store.base, e));
-    }
-    let listed = match store
-        .store
-        .inner
-        .list_with_delimiter(Some(&store.base))
-        .await
-    {
-        Ok(listed) => listed,
-        // A root that does not exist yet holds nothing.
-        Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
-        Err(e) => return Err(store.storage("list", &store.base, e)),
-    };
-    let directories = listed.common_prefixes.iter().filter_map(Path::filename);
-    let objects = listed.objects.iter();
-    Ok(directories
-        .filter_map(Entry::of_prefix)
-        .chain(objects.filter_map(|o| Entry::of_object(o.location.filename()?, o.size)))
-        .collect())
-}
-
-/// The same of a local directory, where one odd child must not make the others unreachable.
-fn scan_directory(root: &std::path::Path) -> std::io::Result<Vec<Entry>> {
-    let children = match std::fs::read_dir(root) {
-        Ok(children) => children,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
-    let mut found = Vec::new();
-    for child in children {
-        let child = child?;
-        let name = child.file_name();
-        let Some(name) = name.to_str() else {
-            let name = name.to_string_lossy();
-            if name.ends_with(".lance") {
-                found.push(Entry::Unusable(name.into_owned()));
-            }
-            continue;
-        };
-        let kind = child.file_type()?;
-        let is_dir = kind.is_dir() || (kind.is_symlink() && child.path().is_dir());
-        if is_dir {
-            found.extend(Entry::of_prefix(name));
-        } else if name.contains(".deleted") {
-            // Gone again by now is as good as not found.
-            if let Ok(meta) = std::fs::metadata(child.path()) {
-                found.extend(Entry::of_object(name, meta.len()));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The names that are not hidden, sorted.
@@ -567,50 +409,6 @@ pub(crate) async fn read_tombstones(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_records_are_told_apart() {
-        let id = Uuid::new_v4();
-        assert!(matches!(Entry::of_prefix("t.lance"), Some(Entry::Table(n)) if n == "t"));
-        assert!(
-            matches!(Entry::of_object("t.deleted", 0), Some(Entry::Tombstone(h)) if h.name == "t")
-        );
-        for claim in [
-            format!("a.b.deleted.{id}.claim"),
-            format!("a.b.deleted.{id}.claim.7"),
-        ] {
-            assert!(
-                matches!(Entry::of_object(&claim, 0), Some(Entry::Claim { name, drop_id, .. })
-                    if name == "a.b" && drop_id == id)
-            );
-        }
-        // A table whose name looks like a claim is a table all the same.
-        let odd = format!("t.deleted.{id}.claim");
-        assert!(
-            matches!(Entry::of_prefix(&format!("{odd}.lance")), Some(Entry::Table(n)) if n == odd)
-        );
-        assert!(
-            matches!(Entry::of_object(&format!("{odd}.deleted"), 0), Some(Entry::Tombstone(h)) if h.name == odd)
-        );
-        for other in [
-            "t.lance",
-            ".lance",
-            "t.deleted.x.claim",
-            "notes.txt",
-            ".deleted",
-        ] {
-            assert!(Entry::of_object(other, 0).is_none(), "{other}");
-        }
-        assert!(matches!(
-            Entry::of_prefix(".lance"),
-            Some(Entry::Unusable(_))
-        ));
-        assert!(matches!(
-            Entry::of_prefix("a%2Fb.lance"),
-            Some(Entry::Unusable(_))
-        ));
-        assert!(Entry::of_prefix("t.deleted").is_none());
-    }
 
     #[test]
     fn page_tokens_round_trip_and_others_are_refused() {

@@ -13,6 +13,7 @@ use crate::ident::{self, TableIdent};
 use crate::store::{RootStore, Slot};
 
 pub(crate) mod create;
+pub(crate) mod data;
 pub(crate) mod open;
 pub(crate) mod status;
 

@@ -256,8 +256,10 @@ impl Lifecycle {
 
     /// Renames the directory away in one step, so that no name in it can be taken for a later table's, then deletes it.
     async fn remove_local(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
-        let mut removed = Removed::default();
-        removed.left = self.other_bases_local(slot).await;
+        let mut removed = Removed {
+            left: self.other_bases_local(slot).await,
+            ..Default::default()
+        };
         if self
             .store
             .local_path(&slot.table)

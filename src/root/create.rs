@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arrow::array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{RecordBatch, RecordBatchIterator};
 use bytes::Bytes;
 use lance::dataset::transaction::Transaction;
 use lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
 };
-use lance::deps::datafusion::execution::SendableRecordBatchStream;
 use lance_table::io::commit::ManifestLocation;
 use uuid::Uuid;
 
@@ -21,6 +19,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::{CommitFailure, Marker, Tombstone, tombstone};
+use crate::root::data::{Source, TableData};
 use crate::root::{self, data_files, is_committed};
 use crate::store::{Created, RootStore, Slot, join};
 
@@ -34,64 +33,6 @@ pub enum CreateMode {
     ExistOk,
     /// Commit the data as a new version that replaces all rows; earlier versions stay in the history.
     Overwrite,
-}
-
-/// The rows of a new table.
-///
-/// Made from a record batch, a non-empty vector of them, a boxed `RecordBatchReader` or a stream of batches; from any
-/// other reader with [`TableData::reader`], and for a table without rows with [`TableData::empty`].
-pub struct TableData(Source);
-
-enum Source {
-    Batches(Vec<RecordBatch>),
-    Reader(Box<dyn RecordBatchReader + Send>),
-    Stream(SendableRecordBatchStream),
-}
-
-impl TableData {
-    /// Rows from a reader.
-    pub fn reader(reader: impl RecordBatchReader + Send + 'static) -> Self {
-        Self(Source::Reader(Box::new(reader)))
-    }
-
-    /// No rows, only a schema.
-    pub fn empty(schema: SchemaRef) -> Self {
-        Self::from(RecordBatch::new_empty(schema))
-    }
-}
-
-impl std::fmt::Debug for TableData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match &self.0 {
-            Source::Batches(_) => "TableData(batches)",
-            Source::Reader(_) => "TableData(reader)",
-            Source::Stream(_) => "TableData(stream)",
-        })
-    }
-}
-
-impl From<RecordBatch> for TableData {
-    fn from(batch: RecordBatch) -> Self {
-        Self(Source::Batches(vec![batch]))
-    }
-}
-
-impl From<Vec<RecordBatch>> for TableData {
-    fn from(batches: Vec<RecordBatch>) -> Self {
-        Self(Source::Batches(batches))
-    }
-}
-
-impl From<Box<dyn RecordBatchReader + Send>> for TableData {
-    fn from(reader: Box<dyn RecordBatchReader + Send>) -> Self {
-        Self(Source::Reader(reader))
-    }
-}
-
-impl From<SendableRecordBatchStream> for TableData {
-    fn from(stream: SendableRecordBatchStream) -> Self {
-        Self(Source::Stream(stream))
-    }
 }
 
 /// A create about to be made; await it. See [`Catalog::create_table`].
