@@ -268,7 +268,7 @@ impl Catalog {
                 let outcome = if which.dry_run {
                     lifecycle.measure(&slot, tombstone.drop_id).await.map(Some)
                 } else {
-                    lifecycle.purge(&slot, &tombstone, terms).await
+                    lifecycle.purge_due(&slot, tombstone, terms).await
                 };
                 (slot.ident, outcome)
             })

@@ -112,6 +112,28 @@ impl Lifecycle {
         }
     }
 
+    /// Purges a drop that was listed, also when it was re-issued under another id meanwhile; `None` when there is none
+    /// by now, or a later one.
+    pub(crate) async fn purge_due(
+        &self,
+        slot: &Slot,
+        mut tombstone: Tombstone,
+        terms: Terms,
+    ) -> Result<Option<PurgedTable>> {
+        for _ in 0..MAX_ROUNDS {
+            if let Some(purged) = self.purge(slot, &tombstone, terms).await? {
+                return Ok(Some(purged));
+            }
+            match tombstone::read(&self.store, slot).await? {
+                Some(t) if t.creating.is_none() && t.deleted_at == tombstone.deleted_at => {
+                    tombstone = t;
+                }
+                _ => return Ok(None),
+            }
+        }
+        Err(keeps_changing(slot))
+    }
+
     /// Purges one drop; `None` when it is another drop, or none, by now.
     pub(crate) async fn purge(
         &self,

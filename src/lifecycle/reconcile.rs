@@ -262,6 +262,10 @@ impl Work<'_> {
         {
             for dir in dirs {
                 let path = store.child(dir)?;
+                // Gone by now: its purge was finished between the listing and this look.
+                if !store.is_dir(&path) {
+                    continue;
+                }
                 let outcome = match self.dry_run {
                     true => Ok(false),
                     false => self
@@ -281,17 +285,17 @@ impl Work<'_> {
         if tombstone.parse_error.is_some() {
             self.note(FindingKind::UnreadableTombstone, Ok(false));
         }
-        if !found.table {
-            self.note(FindingKind::MissingLocation, Ok(false));
-            return Ok(());
-        }
         let lifecycle = self.catalog.lifecycle();
         if lifecycle
             .holder(&self.slot, tombstone.drop_id)
             .await?
             .is_some()
         {
-            // Somebody is at it; the marker is theirs to write or remove.
+            // Somebody is at it; the data and the marker are theirs to remove or to write.
+            return Ok(());
+        }
+        if !found.table {
+            self.note(FindingKind::MissingLocation, Ok(false));
             return Ok(());
         }
         if lifecycle.read_marker(&self.slot).await? != Marker::OfDrop(tombstone.drop_id) {

@@ -17,4 +17,5 @@ mod common;
 mod crashes;
 mod lifecycle;
 mod races;
+mod reconcile;
 mod requests;
