@@ -15,6 +15,8 @@ mod bad_input;
 mod cases;
 mod common;
 mod crashes;
+mod data;
+mod interleavings;
 mod lifecycle;
 mod races;
 mod reconcile;
