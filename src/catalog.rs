@@ -24,6 +24,7 @@ use crate::root::status::{TableState, table_state};
 use crate::store::RootStore;
 
 mod builder;
+mod namespace;
 
 pub use builder::{CatalogBuilder, DEFAULT_RETENTION};
 
@@ -42,6 +43,7 @@ pub struct Catalog {
 
 struct Inner {
     lifecycle: Lifecycle,
+    bases: namespace::Bases,
     retention: Option<Duration>,
 }
 
@@ -72,6 +74,7 @@ impl Catalog {
         Self {
             inner: Arc::new(Inner {
                 lifecycle,
+                bases: namespace::Bases::default(),
                 retention,
             }),
         }

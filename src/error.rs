@@ -16,6 +16,8 @@ use uuid::Uuid;
 use crate::ident::TableIdent;
 use crate::lifecycle::DroppedTable;
 
+mod namespace;
+
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -1,7 +1,8 @@
 //! Names of tables, and which names are allowed.
 //!
 //! A [`TableIdent`] is a list of parts. One part is a root table, stored at `<root>/<name>.lance`. Ids of more parts
-//! name tables in child namespaces, which this version refuses with [`Error::Unsupported`].
+//! name tables in child namespaces, which the catalog's own calls refuse with [`Error::Unsupported`] in this version;
+//! the `LanceNamespace` trait takes them.
 //!
 //! New names follow LanceDB's rule: ASCII letters, digits, `_`, `-` and `.`; not empty, `.` or `..`; at most 255
 //! characters (190 on local disk, where the records of a drop must fit the file name limit); and not the reserved

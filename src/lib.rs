@@ -63,14 +63,16 @@
 //! - A writer that keeps a handle over a drop, a purge and another create of the same name can commit onto the new
 //!   table, as with plain Lance.
 //! - Handles opened before a purge fail when it deletes what they still need.
-//! - Ids of two or more parts (child namespaces) are refused by this version.
+//! - Child namespaces and the tables in them are reached through the `LanceNamespace` trait only, and their drop is the
+//!   base's: immediate and final. The catalog's own calls refuse ids of two or more parts in this version.
 //!
 //! # Map
 //!
 //! [`Catalog`] has every operation; [`catalog`] its builders and options; [`listing`] pages and streams; [`table`]
 //! what creating, opening and asking for the state of a table take and give; [`lifecycle`] the protocol, and what
 //! drops, purges and reconciliation report; [`ident`] names; [`error`] what each kind of error asks of the caller.
-//! Public items say what they cost in requests where they cost any.
+//! A catalog is a [`LanceNamespace`](lance_namespace::LanceNamespace) too, for clients that speak that trait, and with
+//! the feature `rest` for those that speak its REST form. Public items say what they cost in requests where they cost any.
 
 // In tests a panic is the right answer to a surprise.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -89,6 +91,12 @@ pub mod table {
     pub use crate::root::data::TableData;
     pub use crate::root::open::OpenTable;
     pub use crate::root::status::TableState;
+}
+
+/// Serving a catalog over the Lance REST namespace protocol, by the base's adapter: give it an `Arc` of a [`Catalog`].
+#[cfg(feature = "rest")]
+pub mod rest {
+    pub use lance_namespace_impls::{RestAdapter, RestAdapterConfig, RestAdapterHandle};
 }
 
 pub use catalog::{Catalog, Purge};

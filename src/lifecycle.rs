@@ -39,8 +39,8 @@
 //! 5. Reads through handles opened before a drop keep working until the purge.
 //! 6. A storage error is never "not found"; a lost acknowledgement is recognised by its id.
 //!
-//! `tests/model/lifecycle.py` checks these steps: every interleaving of two and three actors with crashes at any step,
-//! and of four without.
+//! `tests/model/lifecycle.py` checks these steps, with renewals, early purges and markers: every interleaving of two and
+//! three actors with crashes, and of four without (with `--deep` also of four with crashes).
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

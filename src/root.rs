@@ -43,7 +43,10 @@ fn root_name(ident: &TableIdent) -> Result<&str> {
             rule: "a table id has at least one part".to_string(),
         }),
         _ => Err(Error::Unsupported {
-            message: format!("table id {ident}: this version keeps root tables only"),
+            message: format!(
+                "table id {ident}: this call keeps root tables only; child tables are reached through the \
+                 LanceNamespace trait"
+            ),
         }),
     }
 }

@@ -86,6 +86,8 @@ impl Lifecycle {
         let look = async {
             match &manifest {
                 Some(m) if self.store.head(&m.path).await?.is_some() => Ok(true),
+                // Cleaned up under a newer version, or gone: what else is there may be a create's.
+                Some(_) => Ok(self.store.latest_manifest(&slot.table).await?.is_some()),
                 // Beside our marker an empty local directory looks as a purged one; it has no rows to keep.
                 None if self.store.is_dir(&slot.table) => Ok(true),
                 _ => self.has_anything(slot).await,
@@ -94,9 +96,12 @@ impl Lifecycle {
         let (tombstone, mut still_there) = tokio::join!(tombstone::read(&self.store, slot), look);
         match tombstone {
             Ok(Some(t)) if t.drop_id == dropped.drop_id => {}
-            Ok(_) => {
+            Ok(current) => {
                 marked = self.sync_marker(slot).await.map(|_| ());
-                still_there = Ok(true);
+                // Another drop there may be ours under a new id: then what was looked at still tells.
+                if current.is_none_or(|t| t.creating.is_some()) {
+                    still_there = Ok(true);
+                }
             }
             Err(e) => still_there = Err(e),
         }

@@ -84,19 +84,27 @@ impl Lifecycle {
         only: Option<Uuid>,
         dry_run: bool,
     ) -> Result<PurgedTable> {
-        for _ in 0..MAX_ROUNDS {
-            if dry_run {
-                return self.dry_run(slot, only).await;
-            }
-            let Some(tombstone) = self.dropped(slot).await? else {
-                return Err(self.not_dropped(slot).await?);
-            };
-            tombstone.must_be(slot, only)?;
-            if let Some(purged) = self.purge(slot, &tombstone, Terms::None).await? {
-                return Ok(purged);
-            }
+        if dry_run {
+            return self.dry_run(slot, only).await;
         }
-        Err(keeps_changing(slot))
+        let Some(tombstone) = self.dropped(slot).await? else {
+            return Err(self.not_dropped(slot).await?);
+        };
+        tombstone.must_be(slot, only)?;
+        if let Some(purged) = self.purge_due(slot, tombstone, Terms::None).await? {
+            return Ok(purged);
+        }
+        match tombstone::read(&self.store, slot).await? {
+            // A later drop of the same name is not the one that was meant.
+            Some(later) if later.creating.is_none() => Err(Error::TableNotFound {
+                ident: slot.ident.clone(),
+                reason: format!(
+                    "its drop was finished by another process; it was dropped again, as {}",
+                    later.drop_id
+                ),
+            }),
+            _ => Err(self.not_dropped(slot).await?),
+        }
     }
 
     async fn dry_run(&self, slot: &Slot, only: Option<Uuid>) -> Result<PurgedTable> {

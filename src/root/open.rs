@@ -190,7 +190,7 @@ impl IntoFuture for OpenTable {
 }
 
 /// Whether the table may be opened: 2 GET, together.
-async fn check(catalog: Catalog, slot: Slot) -> Result<()> {
+pub(crate) async fn check(catalog: Catalog, slot: Slot) -> Result<()> {
     let (tombstone, marker) = tokio::join!(
         tombstone::read(catalog.store(), &slot),
         catalog.lifecycle().read_marker(&slot),

@@ -18,6 +18,7 @@ mod crashes;
 mod data;
 mod interleavings;
 mod lifecycle;
+mod namespace;
 mod races;
 mod reconcile;
 mod requests;

@@ -1,0 +1,243 @@
+//! Where an operation of the trait goes: the checks before it, the bases, and what their errors become.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::ipc::reader::StreamReader;
+use bytes::Bytes;
+use lance_core::Result;
+use lance_namespace::models::{NamespaceExistsRequest, TableExistsRequest};
+use lance_namespace::{LanceNamespace, NamespaceError};
+use lance_namespace_impls::{DirectoryNamespace, DirectoryNamespaceBuilder};
+
+use crate::catalog::Catalog;
+use crate::ident::{self, TableIdent};
+use crate::root::create::CreateMode;
+use crate::root::data::TableData;
+use crate::root::{self, open};
+
+/// The base namespaces, made when they are first needed.
+#[derive(Debug, Default)]
+pub(in crate::catalog) struct Bases {
+    root: tokio::sync::OnceCell<Arc<DirectoryNamespace>>,
+    children: tokio::sync::OnceCell<Arc<DirectoryNamespace>>,
+}
+
+/// What an id names.
+pub(super) enum Target {
+    Root(TableIdent),
+    Child { parent: Vec<String> },
+}
+
+pub(super) type Id = Option<Vec<String>>;
+
+pub(super) fn invalid(message: impl Into<String>) -> lance_core::Error {
+    NamespaceError::InvalidInput {
+        message: message.into(),
+    }
+    .into()
+}
+
+pub(super) fn unsupported(message: impl Into<String>) -> lance_core::Error {
+    NamespaceError::Unsupported {
+        message: message.into(),
+    }
+    .into()
+}
+
+pub(super) fn not_found(ident: &TableIdent, state: &str) -> lance_core::Error {
+    NamespaceError::TableNotFound {
+        message: format!("{ident} is {state}"),
+    }
+    .into()
+}
+
+/// The namespace error inside an error of Lance.
+pub(super) fn code_of(error: &lance_core::Error) -> Option<&NamespaceError> {
+    match error {
+        lance_core::Error::Namespace { source, .. } => source.downcast_ref(),
+        _ => None,
+    }
+}
+
+pub(super) fn check_parts(parts: &[String]) -> Result<()> {
+    for part in parts {
+        // The base joins the parts with it.
+        if part.contains('$') {
+            return Err(invalid(format!(
+                "invalid name {part:?}: '$' separates the parts of an id in the manifest"
+            )));
+        }
+        ident::check_new(part, ident::MAX_NAME_LEN)?;
+    }
+    Ok(())
+}
+
+pub(super) fn target(id: &Id) -> Result<Target> {
+    match id.as_deref() {
+        None | Some([]) => Err(invalid("a table id has at least one part")),
+        Some([name]) => Ok(Target::Root(TableIdent::from(name))),
+        Some(parts) => {
+            check_parts(parts)?;
+            Ok(Target::Child {
+                parent: parts[..parts.len() - 1].to_vec(),
+            })
+        }
+    }
+}
+
+pub(super) fn namespace_parts(id: &Id) -> Result<&[String]> {
+    let parts = id
+        .as_deref()
+        .ok_or_else(|| invalid("a namespace id is required; the root's is empty"))?;
+    check_parts(parts)?;
+    Ok(parts)
+}
+
+pub(super) fn refuse_properties(
+    properties: Option<&std::collections::HashMap<String, String>>,
+) -> Result<()> {
+    match properties {
+        Some(p) if !p.is_empty() => Err(unsupported(
+            "root tables have no properties of their own; use a table in a namespace",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn create_mode(mode: Option<&str>) -> Result<CreateMode> {
+    match mode.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("create") => Ok(CreateMode::Create),
+        Some("existok" | "exist_ok") => Ok(CreateMode::ExistOk),
+        Some("overwrite") => Ok(CreateMode::Overwrite),
+        Some(other) => Err(invalid(format!(
+            "unknown mode {other:?}; create, exist_ok or overwrite"
+        ))),
+    }
+}
+
+pub(super) fn read_ipc(data: &Bytes) -> Result<TableData> {
+    if data.is_empty() {
+        return Err(invalid(
+            "an Arrow IPC stream is required as the request's data",
+        ));
+    }
+    let bad = |e: arrow::error::ArrowError| invalid(format!("invalid Arrow IPC stream: {e}"));
+    let reader = StreamReader::try_new(Cursor::new(data.clone()), None).map_err(bad)?;
+    let schema = reader.schema();
+    let batches: Vec<RecordBatch> = reader.collect::<std::result::Result<_, _>>().map_err(bad)?;
+    Ok(if batches.is_empty() {
+        TableData::empty(schema)
+    } else {
+        TableData::from(batches)
+    })
+}
+
+impl Catalog {
+    fn base(&self) -> DirectoryNamespaceBuilder {
+        let store = self.store();
+        let builder =
+            DirectoryNamespaceBuilder::new(&store.root_uri).session(store.session.clone());
+        match store.params.storage_options() {
+            Some(options) => builder.storage_options(options.clone()),
+            None => builder,
+        }
+    }
+
+    pub(super) async fn root_base(&self) -> Result<&DirectoryNamespace> {
+        let base = self
+            .inner
+            .bases
+            .root
+            .get_or_try_init(|| async {
+                self.base()
+                    .manifest_enabled(false)
+                    .build()
+                    .await
+                    .map(Arc::new)
+            })
+            .await;
+        base.map(Arc::as_ref).map_err(|e| self.clean(e))
+    }
+
+    pub(super) async fn child_base(&self) -> Result<&DirectoryNamespace> {
+        let base = self
+            .inner
+            .bases
+            .children
+            .get_or_try_init(|| async {
+                self.base()
+                    .manifest_enabled(true)
+                    .dir_listing_enabled(false)
+                    .build()
+                    .await
+                    .map(Arc::new)
+            })
+            .await;
+        base.map(Arc::as_ref).map_err(|e| self.clean(e))
+    }
+
+    /// An error of the base, free of storage option values, and "not supported" told by its code.
+    pub(super) fn clean(&self, error: lance_core::Error) -> lance_core::Error {
+        let redactor = &self.store().redactor;
+        let text = error.to_string();
+        let clean = redactor.text(&text);
+        if let lance_core::Error::NotSupported { .. } = error {
+            return unsupported(clean);
+        }
+        if clean == text {
+            return error;
+        }
+        match code_of(&error) {
+            Some(inner) => {
+                NamespaceError::from_code(inner.code().as_u32(), redactor.text(inner.message()))
+                    .into()
+            }
+            None => NamespaceError::Internal { message: clean }.into(),
+        }
+    }
+
+    pub(super) fn cleaned<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| self.clean(e))
+    }
+
+    /// The base for an operation on a table; a root table that is dropped or deregistered is refused.
+    pub(super) async fn base_of(&self, id: &Id) -> Result<&DirectoryNamespace> {
+        match target(id)? {
+            Target::Root(ident) => {
+                let slot = root::reading_slot(self.store(), &ident)?;
+                open::check(self.clone(), slot).await?;
+                self.root_base().await
+            }
+            Target::Child { .. } => self.child_base().await,
+        }
+    }
+
+    /// The base for writing into a namespace that must exist; finding that it does not writes nothing.
+    pub(super) async fn base_in(&self, parent: &[String]) -> Result<&DirectoryNamespace> {
+        let base = self.child_base().await?;
+        let mut request = NamespaceExistsRequest::new();
+        request.id = Some(parent.to_vec());
+        self.cleaned(base.namespace_exists(request).await)?;
+        Ok(base)
+    }
+
+    /// The base for changing a child table that must exist; finding that it does not writes nothing.
+    pub(super) async fn base_with(&self, id: &Id) -> Result<&DirectoryNamespace> {
+        let base = self.child_base().await?;
+        let mut request = TableExistsRequest::new();
+        request.id = id.clone();
+        match base.table_exists(request).await {
+            Ok(()) => Ok(base),
+            // Without a manifest there are no namespaces, so no tables in them either.
+            Err(e) if matches!(code_of(&e), Some(NamespaceError::NamespaceNotFound { .. })) => {
+                Err(NamespaceError::TableNotFound {
+                    message: TableIdent::from(id.clone().unwrap_or_default()).to_string(),
+                }
+                .into())
+            }
+            Err(e) => Err(self.clean(e)),
+        }
+    }
+}
