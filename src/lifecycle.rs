@@ -218,7 +218,8 @@ impl Lifecycle {
                 let restored = manifest.is_some()
                     || (!creating
                         && tombstone.version.is_none()
-                        && self.has_anything(slot).await?);
+                        // It is finished by now; a failure to look must not say otherwise.
+                        && self.has_anything(slot).await.unwrap_or(true));
                 Ok(if restored {
                     Recovered::Restored
                 } else {

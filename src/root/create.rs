@@ -96,13 +96,8 @@ impl CreateTable {
                 Ok(None) => break,
             }
         }
-        if catalog
-            .store()
-            .latest_manifest(&slot.table)
-            .await?
-            .is_some()
-        {
-            return self.over_live(&slot).await;
+        if let Some(latest) = catalog.store().latest_manifest(&slot.table).await? {
+            return self.over_live(&slot, latest.version).await;
         }
         let lost = match self.create_new(&slot).await {
             Err(e @ (Error::Conflict { .. } | Error::TableAlreadyExists { .. })) => e,
@@ -141,7 +136,7 @@ impl CreateTable {
         }
     }
 
-    async fn over_live(self, slot: &Slot) -> Result<Dataset> {
+    async fn over_live(self, slot: &Slot, version: u64) -> Result<Dataset> {
         match self.mode {
             CreateMode::Create => Err(Error::TableAlreadyExists {
                 ident: slot.ident.clone(),
@@ -151,11 +146,7 @@ impl CreateTable {
                 let catalog = self.catalog.clone();
                 let params = self.params(WriteMode::Overwrite);
                 // Before the open, so that no other table can have come in between unnoticed.
-                let latest = catalog.store().latest_manifest(&slot.table).await?;
-                let base = match latest {
-                    Some(m) => catalog.store().manifest_of(&slot.table, m.version).await?,
-                    None => None,
-                };
+                let base = catalog.store().manifest_of(&slot.table, version).await?;
                 let dataset = Arc::new(catalog.open_table(slot.ident.clone()).await?);
                 let Some(base) = base else {
                     return Err(Error::Conflict {

@@ -870,3 +870,134 @@ async fn a_purge_of_a_linked_table_removes_the_link() {
     let table = Dataset::open(real.to_str().unwrap()).await.unwrap();
     assert_eq!(ids(&table).await, [0, 1, 2, 3]);
 }
+
+/// A child of the root that nobody can read as a table does not hide the others, not even from a purge taken over.
+#[cfg(unix)]
+#[tokio::test]
+async fn odd_children_of_a_local_root_hide_nobody() {
+    let (dir, catalog) = local().await;
+    for name in ["a", "b"] {
+        catalog.create_table(name, rows(0..3)).await.unwrap();
+    }
+    std::os::unix::fs::symlink("loop.lance", dir.path().join("loop.lance")).unwrap();
+    std::fs::create_dir(dir.path().join("x\ny.lance")).unwrap();
+    assert_eq!(catalog.table_names().await.unwrap(), ["a", "b"]);
+    let page = catalog.list_tables().limit(1).await.unwrap();
+    assert_eq!(
+        (page.tables.as_slice(), page.page_token.is_some()),
+        (["a".to_string()].as_slice(), true)
+    );
+    let told = catalog.reconcile(false).await.unwrap();
+    let odd: Vec<_> = told
+        .of(FindingKind::Unexamined)
+        .map(|f| f.ident.name())
+        .collect();
+    assert_eq!(odd, ["x\ny"]);
+
+    // A purge whose owner stopped after the rename: to find what it left the root is read again.
+    let dropped = catalog.drop_table("a").await.unwrap();
+    let claim = |generation: u32| {
+        format!(
+            r#"{{"format":1,"drop_id":"{}","action":"purge","owner":"{}","generation":{generation},"lease_ms":1}}"#,
+            dropped.drop_id,
+            lancekeep::uuid::Uuid::new_v4(),
+        )
+    };
+    let stem = dir.path().join(format!("a.deleted.{}", dropped.drop_id));
+    let beside = |rest: &str| PathBuf::from(format!("{}{rest}", stem.display()));
+    std::fs::write(beside(".claim"), claim(0)).unwrap();
+    std::fs::rename(dir.path().join("a.lance"), beside(".purge.01234567")).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(catalog.purge_table("a").await.unwrap().objects > 0);
+    assert_eq!(entries(dir.path()), ["b.lance", "loop.lance", "x\ny.lance"]);
+}
+
+/// A claim that tells of another generation than its name, or of a version that cannot be, is answered, not followed.
+#[tokio::test]
+async fn a_claim_is_checked_against_its_name() {
+    let (dir, catalog) = local().await;
+    catalog.create_table("t", rows(0..3)).await.unwrap();
+    let dropped = catalog.drop_table("t").await.unwrap();
+    let claim = dir
+        .path()
+        .join(format!("t.deleted.{}.claim", dropped.drop_id));
+    for (drop_id, generation) in [
+        (dropped.drop_id, u32::MAX),
+        (lancekeep::uuid::Uuid::new_v4(), 0),
+    ] {
+        let content = format!(
+            r#"{{"format":1,"drop_id":"{drop_id}","action":"purge","owner":"{drop_id}","generation":{generation},"lease_ms":1}}"#
+        );
+        std::fs::write(&claim, content).unwrap();
+        let error = catalog.undrop_table("t").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CorruptMetadata, "{error}");
+    }
+    // A revive of a version past the last one, by an owner that is gone: it did not commit.
+    let id = dropped.drop_id;
+    let content = format!(
+        r#"{{"format":1,"drop_id":"{id}","action":"restore","owner":"{id}","lease_ms":1,
+            "revive":{{"base_version":18446744073709551615,"transaction":"{id}"}}}}"#
+    );
+    std::fs::write(&claim, content).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    catalog.undrop_table("t").await.unwrap();
+    assert_eq!(table_ids(&catalog, "t").await, [0, 1, 2]);
+}
+
+/// A root that turns into a file after it was connected is a failure, not a catalog without tables.
+#[tokio::test]
+async fn a_root_that_turned_into_a_file_is_no_empty_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    let catalog = Catalog::connect(root.to_str().unwrap()).await.unwrap();
+    catalog.create_table("t", rows(0..3)).await.unwrap();
+    std::fs::rename(&root, dir.path().join("away")).unwrap();
+    std::fs::write(&root, b"a file").unwrap();
+    for (what, error) in [
+        ("names", catalog.table_names().await.err()),
+        ("page", catalog.list_tables().limit(3).await.err()),
+        ("dropped", catalog.list_dropped_tables().await.err()),
+        ("status", catalog.table_status("t").await.err()),
+        ("open", catalog.open_table("t").await.map(drop).err()),
+        ("drop", catalog.drop_table("t").if_exists().await.err()),
+        ("undrop", catalog.undrop_table("t").await.err()),
+    ] {
+        let error = error.unwrap_or_else(|| panic!("{what} sees an empty catalog"));
+        assert_eq!(error.kind(), ErrorKind::Storage, "{what}: {error}");
+    }
+}
+
+/// One object has one drop id under every path that leads to it: a claim made under one is seen under the other.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_derived_drop_id_does_not_depend_on_where_the_root_is_mounted() {
+    let (dir, catalog) = local().await;
+    catalog.create_table("t", rows(0..3)).await.unwrap();
+    std::fs::write(dir.path().join("t.deleted"), br#"{"deleted_at_ms":5}"#).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    let other = Catalog::connect(link.to_str().unwrap()).await.unwrap();
+    let (ours, theirs) = (only_drop(&catalog).await, only_drop(&other).await);
+    assert_eq!(ours.drop_id, theirs.drop_id);
+}
+
+/// A directory where a record belongs is told as such, at once.
+#[tokio::test]
+async fn a_directory_in_the_place_of_a_tombstone_is_named() {
+    let (dir, catalog) = local().await;
+    catalog.create_table("live", rows(0..3)).await.unwrap();
+    for name in ["t", "live"] {
+        std::fs::create_dir(dir.path().join(format!("{name}.deleted"))).unwrap();
+    }
+    let started = Instant::now();
+    for error in [
+        catalog.create_table("t", rows(0..1)).await.map(drop).err(),
+        catalog.drop_table("live").await.map(drop).err(),
+    ] {
+        let error = error.unwrap();
+        assert!(!error.is_retryable(), "{error:?}");
+        assert!(error.to_string().contains(".deleted"), "{error}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(20));
+}

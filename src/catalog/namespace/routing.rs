@@ -186,7 +186,9 @@ impl Catalog {
         if let lance_core::Error::NotSupported { .. } = error {
             return unsupported(clean);
         }
-        if clean == text {
+        // `Debug` shows the sources that `Display` leaves out.
+        let debug = format!("{error:?}");
+        if clean == text && redactor.text(&debug) == debug {
             return error;
         }
         match code_of(&error) {

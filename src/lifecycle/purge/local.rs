@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::lifecycle::purge::{Removed, keeps_writing};
 use crate::lifecycle::{Lease, Lifecycle, MAX_ROUNDS};
+use crate::listing::{Entry, scan};
 use crate::store::Slot;
 
 impl Lifecycle {
@@ -25,6 +26,7 @@ impl Lifecycle {
             .is_some_and(|p| p.is_symlink())
         {
             // Only the link is ours to remove, and what we wrote through it.
+            self.still_ours(slot, lease).await?;
             lease.guard(slot, self.store.delete(&slot.marker)).await?;
         }
         let mut dirs = Vec::new();
@@ -51,10 +53,16 @@ impl Lifecycle {
         }
         if lease.claim.generation > 0 {
             // Directories that carry this drop id are ours alone, also those that a stopped purge left.
-            let prefix = purge_dir_prefix(&slot.stem, lease.claim.drop_id);
-            let (_, children) = self.store.list_dir(&self.store.base).await?;
-            dirs = children;
-            dirs.retain(|d| d.starts_with(&prefix));
+            let scanned = scan(&self.store).await;
+            let ours = |entry| match entry {
+                Entry::PurgeDir { drop_id, dir, .. } if drop_id == lease.claim.drop_id => Some(dir),
+                _ => None,
+            };
+            dirs = self
+                .resumable_on_error(lease, scanned)?
+                .into_iter()
+                .filter_map(ours)
+                .collect();
         }
         for dir in &dirs {
             let gone = self.remove_dir(&self.store.child(dir)?).await;
@@ -134,14 +142,10 @@ impl Lifecycle {
     }
 }
 
-/// What directories that a purge of this drop renamed away begin with.
-fn purge_dir_prefix(stem: &str, drop_id: Uuid) -> String {
-    format!("{stem}.deleted.{drop_id}.purge.")
-}
-
+/// What a purge of this drop renames the directory to; [`Entry::PurgeDir`] reads it.
 fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
     let unique = Uuid::new_v4().simple().to_string();
-    format!("{}{}", purge_dir_prefix(stem, drop_id), &unique[..8])
+    format!("{stem}.deleted.{drop_id}.purge.{}", &unique[..8])
 }
 
 /// Tells a closure on another thread that nobody waits for it any more.
