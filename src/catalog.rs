@@ -1,19 +1,17 @@
 //! The facade: every operation of the catalog, and which part of the crate carries it out.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use uuid::Uuid;
 
-use crate::error::{Error, Result};
+#[allow(unused_imports)] // For the links in the docs.
+use crate::error::Error;
+use crate::error::Result;
 use crate::ident::TableIdent;
 use crate::lifecycle::{
-    DroppedTable, Lifecycle, Marker, PurgeReport, PurgedTable, ReconcileReport, Terms, reconcile,
+    DroppedTable, Lifecycle, Marker, PurgeReport, ReconcileReport, Terms, reconcile,
 };
 use crate::listing::{self, ListTables};
 use crate::root;
@@ -24,9 +22,14 @@ use crate::root::status::{TableState, table_state};
 use crate::store::RootStore;
 
 mod builder;
+mod drops;
 mod namespace;
+mod namespaces;
 
 pub use builder::{CatalogBuilder, DEFAULT_RETENTION};
+use drops::Which;
+pub use drops::{DropTable, DropTableIfExists, Purge, PurgeTable, UndropTable};
+pub use namespaces::{CreateNamespace, DropNamespace, DropNamespaceIfExists};
 
 /// Drops made together by `drop_all_tables`, and purges by `purge_dropped`.
 const TOGETHER: usize = 8;
@@ -170,13 +173,7 @@ impl Catalog {
     /// # Errors
     /// [`Error::TableNotFound`] when there is none, also when somebody else dropped it first.
     pub fn drop_table(&self, ident: impl Into<TableIdent>) -> DropTable {
-        DropTable {
-            catalog: self.clone(),
-            ident: ident.into(),
-            retention: self.inner.retention,
-            reason: None,
-            if_exists: false,
-        }
+        DropTable::new(self.clone(), ident.into())
     }
 
     /// Drops every table that is not dropped, with the default retention: the cost of
@@ -213,11 +210,7 @@ impl Catalog {
     /// [`Error::TableNotDropped`] and [`Error::TableNotFound`]; [`Error::PurgeInProgress`] or
     /// [`Error::RestoreInProgress`] when somebody else decided first.
     pub fn undrop_table(&self, ident: impl Into<TableIdent>) -> UndropTable {
-        UndropTable {
-            catalog: self.clone(),
-            ident: ident.into(),
-            drop_id: None,
-        }
+        UndropTable::new(self.clone(), ident.into())
     }
 
     /// Every dropped table, oldest drop first: the listing of the root and 1 GET for each.
@@ -235,12 +228,7 @@ impl Catalog {
     /// [`Error::TableNotDropped`] for a live table, [`Error::TableNotFound`],
     /// [`Error::RestoreInProgress`] or [`Error::PurgeInProgress`] when somebody else decided first.
     pub fn purge_table(&self, ident: impl Into<TableIdent>) -> PurgeTable {
-        PurgeTable {
-            catalog: self.clone(),
-            ident: ident.into(),
-            drop_id: None,
-            dry_run: false,
-        }
+        PurgeTable::new(self.clone(), ident.into())
     }
 
     /// Purges many dropped tables: the cost of [`list_dropped_tables`](Self::list_dropped_tables) and of a purge for
@@ -304,190 +292,5 @@ impl Catalog {
     /// Only when the root cannot be listed; what fails for one name is in its finding.
     pub async fn reconcile(&self, dry_run: bool) -> Result<ReconcileReport> {
         reconcile::reconcile(self, dry_run).await
-    }
-}
-
-/// A drop about to be made; await it. See [`Catalog::drop_table`].
-///
-/// Awaiting gives the [`DroppedTable`]; after [`if_exists`](Self::if_exists) use [`DropTableIfExists`].
-#[derive(Debug, Clone)]
-#[must_use = "a drop does nothing until it is awaited"]
-pub struct DropTable {
-    catalog: Catalog,
-    ident: TableIdent,
-    retention: Option<Duration>,
-    reason: Option<String>,
-    if_exists: bool,
-}
-
-impl DropTable {
-    /// Keep this drop so long, whatever the catalog's default; `None`: until purged by name.
-    pub fn retention(mut self, retention: impl Into<Option<Duration>>) -> Self {
-        self.retention = retention.into();
-        self
-    }
-
-    /// Why, for who lists the dropped tables later.
-    pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
-        self
-    }
-
-    /// Answer `None` where there is no such table.
-    pub fn if_exists(mut self) -> DropTableIfExists {
-        self.if_exists = true;
-        DropTableIfExists(self)
-    }
-
-    async fn run(self) -> Result<DroppedTable> {
-        let slot = root::dropping_slot(self.catalog.store(), &self.ident)?;
-        self.catalog
-            .lifecycle()
-            .drop_table(&slot, self.retention, self.reason)
-            .await
-    }
-}
-
-impl IntoFuture for DropTable {
-    type Output = Result<DroppedTable>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-/// A drop that is content with there being no table. See [`DropTable::if_exists`].
-#[derive(Debug, Clone)]
-#[must_use = "a drop does nothing until it is awaited"]
-pub struct DropTableIfExists(DropTable);
-
-impl IntoFuture for DropTableIfExists {
-    type Output = Result<Option<DroppedTable>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run().await {
-                Ok(dropped) => Ok(Some(dropped)),
-                Err(Error::TableNotFound { .. }) => Ok(None),
-                Err(e) => Err(e),
-            }
-        })
-    }
-}
-
-/// An undrop about to be made; await it. See [`Catalog::undrop_table`].
-#[derive(Debug, Clone)]
-#[must_use = "an undrop does nothing until it is awaited"]
-pub struct UndropTable {
-    catalog: Catalog,
-    ident: TableIdent,
-    drop_id: Option<Uuid>,
-}
-
-impl UndropTable {
-    /// Undo this drop and no later one of the same name: [`Error::TableNotFound`] if it is over.
-    pub fn drop_id(mut self, drop_id: Uuid) -> Self {
-        self.drop_id = Some(drop_id);
-        self
-    }
-}
-
-impl IntoFuture for UndropTable {
-    type Output = Result<DroppedTable>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let slot = root::dropping_slot(self.catalog.store(), &self.ident)?;
-            self.catalog.lifecycle().undrop(&slot, self.drop_id).await
-        })
-    }
-}
-
-/// A purge about to be made; await it. See [`Catalog::purge_table`].
-#[derive(Debug, Clone)]
-#[must_use = "a purge does nothing until it is awaited"]
-pub struct PurgeTable {
-    catalog: Catalog,
-    ident: TableIdent,
-    drop_id: Option<Uuid>,
-    dry_run: bool,
-}
-
-impl PurgeTable {
-    /// Purge this drop and no later one of the same name: [`Error::TableNotFound`] if it is over.
-    pub fn drop_id(mut self, drop_id: Uuid) -> Self {
-        self.drop_id = Some(drop_id);
-        self
-    }
-
-    /// Only tell what would be deleted: ⌈K/1000⌉ LIST and 2 GET.
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
-    }
-}
-
-impl IntoFuture for PurgeTable {
-    type Output = Result<PurgedTable>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let slot = root::dropping_slot(self.catalog.store(), &self.ident)?;
-            self.catalog
-                .lifecycle()
-                .purge_named(&slot, self.drop_id, self.dry_run)
-                .await
-        })
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Which {
-    Expired,
-    All,
-    DroppedBefore(DateTime<Utc>),
-}
-
-/// Which drops [`Catalog::purge_dropped`] purges. A drop whose record cannot be read is never among them: purge it
-/// by name.
-#[derive(Debug, Clone, Copy)]
-pub struct Purge {
-    which: Which,
-    dry_run: bool,
-}
-
-impl Purge {
-    /// Those whose retention is over, by the catalog's clock and by the store's own.
-    pub fn expired() -> Self {
-        Self {
-            which: Which::Expired,
-            dry_run: false,
-        }
-    }
-
-    /// All, also those that are to be kept.
-    pub fn all() -> Self {
-        Self {
-            which: Which::All,
-            dry_run: false,
-        }
-    }
-
-    /// All that were dropped before this time, also those that are to be kept.
-    pub fn dropped_before(time: DateTime<Utc>) -> Self {
-        Self {
-            which: Which::DroppedBefore(time),
-            dry_run: false,
-        }
-    }
-
-    /// Only tell what would be deleted.
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
     }
 }

@@ -78,6 +78,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod catalog;
+mod child;
 pub mod error;
 pub mod ident;
 pub mod lifecycle;
@@ -85,8 +86,9 @@ pub mod listing;
 mod root;
 mod store;
 
-/// What creating, opening and asking for the state of a table take and give.
+/// What creating, opening and asking for the state of a table or namespace take and give.
 pub mod table {
+    pub use crate::child::namespaces::Namespace;
     pub use crate::root::create::{CreateMode, CreateTable};
     pub use crate::root::data::TableData;
     pub use crate::root::open::OpenTable;
@@ -101,10 +103,10 @@ pub mod rest {
 
 pub use catalog::{Catalog, Purge};
 pub use error::{Error, ErrorKind, Result};
-pub use ident::TableIdent;
-pub use lifecycle::DroppedTable;
+pub use ident::{NamespaceIdent, TableIdent};
+pub use lifecycle::{DropOutcome, DroppedTable};
 pub use store::{Clock, SystemClock};
-pub use table::{CreateMode, TableData, TableState};
+pub use table::{CreateMode, Namespace, TableData, TableState};
 
 pub use arrow;
 pub use chrono;

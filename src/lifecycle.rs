@@ -63,7 +63,7 @@ pub(crate) mod tombstone;
 
 pub use purge::{PurgeReport, PurgedTable};
 pub use reconcile::{Finding, FindingKind, ReconcileReport};
-pub use tombstone::DroppedTable;
+pub use tombstone::{DropOutcome, DroppedTable};
 
 pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive, Terms};
 pub(crate) use creating::CommitFailure;

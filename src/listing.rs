@@ -11,12 +11,14 @@ use std::pin::Pin;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance_io::object_store::ReadDirOptions;
+use lance_namespace::models::ListTablesRequest;
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::{Error, Result};
-use crate::ident::TableIdent;
+use crate::ident::{NamespaceIdent, TableIdent};
 use crate::lifecycle::tombstone;
 use crate::root;
 use crate::root::status::table_state;
@@ -145,7 +147,7 @@ impl PageToken {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TablePage {
-    /// The names, in the order of the store's keys.
+    /// The names, in the order of the store's keys; in a child namespace sorted.
     pub tables: Vec<String>,
     /// Give it to [`ListTables::page_token`] for the next page; `None` on the last one.
     pub page_token: Option<String>,
@@ -156,6 +158,7 @@ pub struct TablePage {
 #[must_use = "a listing does nothing until it is awaited"]
 pub struct ListTables {
     catalog: Catalog,
+    namespace: NamespaceIdent,
     limit: Option<usize>,
     token: Option<String>,
     include_declared: bool,
@@ -165,10 +168,18 @@ impl ListTables {
     pub(crate) fn new(catalog: Catalog) -> Self {
         Self {
             catalog,
+            namespace: NamespaceIdent::root(),
             limit: None,
             token: None,
             include_declared: true,
         }
+    }
+
+    /// List the tables directly in this namespace instead of the root's, sorted: one scan of the namespace manifest a
+    /// page, whatever its size.
+    pub fn namespace(mut self, namespace: impl Into<NamespaceIdent>) -> Self {
+        self.namespace = namespace.into();
+        self
     }
 
     /// At most this many names in the page, at least 1. Without a limit the page holds all.
@@ -198,7 +209,7 @@ impl ListTables {
             done: bool,
         }
         let mut request = self;
-        if request.catalog.store().store.is_cloud() {
+        if request.namespace.is_root() && request.catalog.store().store.is_cloud() {
             request.limit.get_or_insert(STORE_PAGE);
         }
         let state = State {
@@ -228,6 +239,9 @@ impl ListTables {
             return Err(Error::InvalidInput {
                 message: "a page holds at least 1 table, the limit is 0".to_string(),
             });
+        }
+        if !self.namespace.is_root() {
+            return self.page_of_children().await;
         }
         let store = self.catalog.store();
         let token = self.token.as_deref().map(PageToken::decode).transpose()?;
@@ -297,6 +311,20 @@ impl ListTables {
             // Many drops in a row fill pages with nothing to list.
             size = (size * 2).min(STORE_PAGE);
         }
+    }
+
+    async fn page_of_children(&self) -> Result<TablePage> {
+        let mut request = ListTablesRequest::new();
+        request.id = Some(self.namespace.parts().to_vec());
+        // More than this is all of them.
+        request.limit = self.limit.and_then(|limit| i32::try_from(limit).ok());
+        request.page_token = self.token.clone();
+        request.include_declared = Some(self.include_declared);
+        let page = child::list::tables(&self.catalog, request).await?;
+        Ok(TablePage {
+            tables: page.tables,
+            page_token: page.page_token,
+        })
     }
 
     /// Tables of a page that are hidden by a tombstone before `first`: few to look for, since `t.deleted` and

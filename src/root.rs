@@ -44,8 +44,8 @@ fn root_name(ident: &TableIdent) -> Result<&str> {
         }),
         _ => Err(Error::Unsupported {
             message: format!(
-                "table id {ident}: this call keeps root tables only; child tables are reached through the \
-                 LanceNamespace trait"
+                "table id {ident}: the drop of a table in a namespace is immediate in this version, so there is nothing \
+                 to restore or to purge"
             ),
         }),
     }

@@ -21,14 +21,14 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 
 use crate::error::{Error, Redactor, Result, is_retryable_store_error};
-use crate::ident::{MAX_LOCAL_NAME_LEN, MAX_NAME_LEN};
+use crate::ident::{MAX_CHILD_ID_LEN, MAX_LOCAL_CHILD_ID_LEN, MAX_LOCAL_NAME_LEN, MAX_NAME_LEN};
 
 mod slot;
 mod uri;
 
 pub(crate) use slot::Slot;
 pub(crate) use uri::join;
-use uri::{encode_segment, has_atomic_create, normalize_root};
+use uri::{encode_segment, has_atomic_create, normalize_root, store_of};
 
 /// Tells the time of day. Decides when a drop counts as expired, never what is safe.
 pub trait Clock: fmt::Debug + Send + Sync {
@@ -147,6 +147,16 @@ impl RootStore {
         Ok(this)
     }
 
+    /// The longest id of a table in a namespace: it is part of a directory's name, beside which the records of a drop
+    /// must fit.
+    pub(crate) fn max_child_id_len(&self) -> usize {
+        if self.max_name_len() == MAX_LOCAL_NAME_LEN {
+            MAX_LOCAL_CHILD_ID_LEN
+        } else {
+            MAX_CHILD_ID_LEN
+        }
+    }
+
     /// The longest name of a table that can be dropped and restored here.
     pub(crate) fn max_name_len(&self) -> usize {
         if self.store.is_local() || self.store.scheme() == "file-object-store" {
@@ -161,21 +171,39 @@ impl RootStore {
         join(&self.base, name)
     }
 
-    /// The URI that Lance opens for the root table `name`.
-    pub(crate) fn table_uri(&self, name: &str, table: &Path) -> Result<String> {
-        let uri = if self.plain_path {
-            format!("{}/{name}.lance", self.root_uri)
-        } else {
-            format!("{}/{}.lance", self.root_uri, encode_segment(name))
-        };
+    /// The URI that Lance opens for a directory below the root.
+    pub(crate) fn uri_of(&self, location: &str, table: &Path) -> Result<String> {
+        let mut uri = self.root_uri.clone();
+        for segment in location.split('/') {
+            uri.push('/');
+            if self.plain_path {
+                uri.push_str(segment);
+            } else {
+                uri.push_str(&encode_segment(segment));
+            }
+        }
         let resolved = ObjectStore::extract_path_from_uri(self.session.store_registry(), &uri);
         match resolved {
             Ok(path) if &path == table => Ok(uri),
             _ => Err(Error::InvalidIdent {
-                name: name.to_string(),
+                name: location.to_string(),
                 rule: "Lance cannot address this name in a URI of this store".to_string(),
             }),
         }
+    }
+
+    /// The path below the root that a URI (or an absolute local path) names, relative to the root; `None` for any
+    /// other place.
+    pub(crate) fn location_of(&self, uri: &str) -> Option<String> {
+        if store_of(uri)? != store_of(&self.root_uri)? {
+            return None;
+        }
+        let registry = self.session.store_registry();
+        let path = ObjectStore::extract_path_from_uri(registry, uri).ok()?;
+        let mut rest = path.prefix_match(&self.base)?.peekable();
+        rest.peek()?;
+        let parts: Vec<_> = rest.map(|p| p.as_ref().to_string()).collect();
+        Some(parts.join("/"))
     }
 
     /// The file system path, where objects are plain files.

@@ -2,9 +2,10 @@
 //!
 //! Ids of one part are root tables and keep the catalog's semantics: a drop is a drop with the default retention, a
 //! deregistration a drop that is kept until purged by name, a registration of a dropped table at its own location its
-//! undrop; whatever else touches a root table first looks whether it is dropped. Longer ids go to a manifest-backed
-//! directory namespace on the same root, which comes into being with the first write to it: their drop is the base's,
-//! immediate and final. What the base does not support is `Unsupported`.
+//! undrop; whatever else touches a root table first looks whether it is dropped. Longer ids are tables in namespaces of
+//! the manifest, which comes into being with the first write to it: their drop is immediate and final. What creates,
+//! drops, registers and lists is the catalog's own; everything else is the base's, and what the base does not support is
+//! `Unsupported`.
 //!
 //! Errors carry the code of the kind that the catalog's own call would give, and no value of a storage option.
 
@@ -16,49 +17,23 @@ use lance_namespace::models::*;
 use lance_namespace::{LanceNamespace, NamespaceError};
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::Error;
-use crate::ident::TableIdent;
-use crate::lifecycle::Marker;
+use crate::ident::{NamespaceIdent, TableIdent};
 use crate::root;
 use crate::root::create::CreateMode;
 use crate::root::status::TableState;
+use crate::store::Slot;
 
 mod routing;
 
 pub(super) use routing::Bases;
 use routing::{
-    Target, code_of, create_mode, invalid, namespace_parts, not_found, read_ipc, refuse_properties,
-    target, unsupported,
+    Id, NO_REGISTERED_PROPERTIES, NO_ROOT_PROPERTIES, code_of, create_mode, has_any, invalid,
+    namespace_parts, not_found, read_ipc, refuse_properties, table_ident, unsupported,
 };
 
 impl Catalog {
-    /// Every child namespace, and the tables in each, as ids joined by the manifest's `$`.
-    async fn all_child_tables(&self, include_declared: bool) -> Result<Vec<String>> {
-        let base = self.child_base().await?;
-        let mut found = Vec::new();
-        let mut pending: Vec<Vec<String>> = vec![Vec::new()];
-        while let Some(namespace) = pending.pop() {
-            let mut request = ListNamespacesRequest::new();
-            request.id = Some(namespace.clone());
-            for name in self
-                .cleaned(base.list_namespaces(request).await)?
-                .namespaces
-            {
-                pending.push([namespace.as_slice(), &[name]].concat());
-            }
-            if namespace.is_empty() {
-                continue;
-            }
-            let mut request = ListTablesRequest::new();
-            request.id = Some(namespace.clone());
-            request.include_declared = Some(include_declared);
-            for name in self.cleaned(base.list_tables(request).await)?.tables {
-                found.push([namespace.as_slice(), &[name]].concat().join("$"));
-            }
-        }
-        Ok(found)
-    }
-
     async fn list_root(&self, request: ListTablesRequest) -> Result<ListTablesResponse> {
         let mut listing = self
             .list_tables()
@@ -75,32 +50,6 @@ impl Catalog {
         let mut response = ListTablesResponse::new(page.tables);
         response.page_token = page.page_token;
         Ok(response)
-    }
-
-    async fn register_root(
-        &self,
-        ident: &TableIdent,
-        request: RegisterTableRequest,
-    ) -> Result<RegisterTableResponse> {
-        let slot = root::dropping_slot(self.store(), ident)?;
-        let location = request.location.trim_end_matches('/');
-        if location != slot.location && location != slot.uri {
-            return Err(invalid(format!(
-                "root table {ident} can only be registered at its own location {:?}, not at {location:?}",
-                slot.location
-            )));
-        }
-        refuse_properties(request.properties.as_ref())?;
-        match self.undrop_table(ident).await {
-            Ok(_) => Ok(RegisterTableResponse {
-                location: Some(slot.location),
-                ..Default::default()
-            }),
-            Err(Error::TableNotDropped { ident }) => {
-                Err(Error::TableAlreadyExists { ident }.into())
-            }
-            Err(e) => Err(e.into()),
-        }
     }
 }
 
@@ -125,7 +74,7 @@ macro_rules! on_the_base {
                 request: ListNamespacesRequest,
             ) -> Result<ListNamespacesResponse> {
                 namespace_parts(&request.id)?;
-                self.cleaned(self.child_base().await?.list_namespaces(request).await)
+                Ok(child::list::namespaces(self, request).await?)
             }
 
             async fn describe_namespace(
@@ -159,7 +108,7 @@ macro_rules! on_the_base {
                 if namespace_parts(&request.id)?.is_empty() {
                     return self.list_root(request).await;
                 }
-                self.cleaned(self.child_base().await?.list_tables(request).await)
+                Ok(child::list::tables(self, request).await?)
             }
 
             /// Root tables by name, child tables by the parts of their id joined with `$`; sorted.
@@ -170,7 +119,7 @@ macro_rules! on_the_base {
                 let include_declared = request.include_declared.unwrap_or(true);
                 let listing = Catalog::list_tables(self).include_declared(include_declared);
                 let mut tables = listing.await?.tables;
-                tables.extend(self.all_child_tables(include_declared).await?);
+                tables.extend(child::list::all_tables(self, include_declared).await?);
                 tables.sort_unstable();
                 if let Some(after) = request.page_token {
                     tables.retain(|name| *name > after);
@@ -191,9 +140,11 @@ macro_rules! on_the_base {
             }
 
             async fn table_exists(&self, request: TableExistsRequest) -> Result<()> {
-                let Target::Root(ident) = target(&request.id)? else {
+                let ident = table_ident(&request.id)?;
+                if ident.is_child() {
+                    child::check_existing(&ident)?;
                     return self.cleaned(self.child_base().await?.table_exists(request).await);
-                };
+                }
                 match self.table_status(&ident).await? {
                     TableState::Live { .. } | TableState::Declared => Ok(()),
                     TableState::Dropped(d) | TableState::Restoring(d) | TableState::Purging(d) => {
@@ -214,72 +165,19 @@ macro_rules! on_the_base {
                 request: CreateTableRequest,
                 request_data: Bytes,
             ) -> Result<CreateTableResponse> {
-                let ident = match target(&request.id)? {
-                    Target::Root(ident) => ident,
-                    Target::Child { parent } => {
-                        create_mode(request.mode.as_deref())?;
-                        read_ipc(&request_data)?;
-                        let base = self.base_in(&parent).await?;
-                        return self.cleaned(base.create_table(request, request_data).await);
-                    }
-                };
-                refuse_properties(request.properties.as_ref())?;
-                let mode = create_mode(request.mode.as_deref())?;
-                let data = read_ipc(&request_data)?;
-                let table = Catalog::create_table(self, ident, data).mode(mode).await?;
-                Ok(CreateTableResponse {
-                    version: i64::try_from(table.version().version).ok(),
-                    location: Some(table.uri().to_string()),
-                    properties: request.properties,
-                    ..Default::default()
-                })
+                self.make_table(request, request_data).await
             }
 
             async fn declare_table(
                 &self,
                 request: DeclareTableRequest,
             ) -> Result<DeclareTableResponse> {
-                let ident = match target(&request.id)? {
-                    Target::Root(ident) => ident,
-                    Target::Child { parent } => {
-                        let base = self.base_in(&parent).await?;
-                        return self.cleaned(base.declare_table(request).await);
-                    }
-                };
-                refuse_properties(request.properties.as_ref())?;
-                let slot = root::new_slot(self.store(), &ident)?;
-                if let Some(location) = &request.location
-                    && location.trim_end_matches('/') != slot.uri
-                {
-                    return Err(invalid(format!(
-                        "root table {ident} can only be declared at {:?}, not at {location:?}",
-                        slot.uri
-                    )));
-                }
-                let declared = Catalog::declare_table(self, &ident).await;
-                let location = declared.map_err(|e| match e {
-                    // Not "not found": the name is taken, by a table that can be restored.
-                    Error::TableDropped { .. } | Error::TableDeregistered { .. } => {
-                        lance_core::Error::from(NamespaceError::InvalidTableState {
-                            message: e.to_string(),
-                        })
-                    }
-                    e => e.into(),
-                })?;
-                Ok(DeclareTableResponse {
-                    location: Some(location),
-                    properties: request.properties,
-                    ..Default::default()
-                })
+                self.reserve_table(request).await
             }
 
             async fn drop_table(&self, request: DropTableRequest) -> Result<DropTableResponse> {
-                let Target::Root(ident) = target(&request.id)? else {
-                    let base = self.base_with(&request.id).await?;
-                    return self.cleaned(base.drop_table(request).await);
-                };
-                let slot = root::dropping_slot(self.store(), &ident)?;
-                Catalog::drop_table(self, &ident).await?;
+                let slot = self.slot_of(&request.id).await?;
+                Catalog::drop_table(self, &slot.ident).await?;
                 Ok(DropTableResponse {
                     id: request.id,
                     location: Some(slot.uri),
@@ -291,18 +189,8 @@ macro_rules! on_the_base {
                 &self,
                 request: DeregisterTableRequest,
             ) -> Result<DeregisterTableResponse> {
-                let Target::Root(ident) = target(&request.id)? else {
-                    let base = self.base_with(&request.id).await?;
-                    return self.cleaned(base.deregister_table(request).await);
-                };
-                let slot = root::dropping_slot(self.store(), &ident)?;
-                if self.lifecycle().read_marker(&slot).await? == Marker::Foreign {
-                    return Err(Error::TableDeregistered { ident }.into());
-                }
-                Catalog::drop_table(self, &ident)
-                    .retention(None)
-                    .reason("deregistered")
-                    .await?;
+                let slot = self.slot_of(&request.id).await?;
+                Catalog::deregister_table(self, &slot.ident).await?;
                 Ok(DeregisterTableResponse {
                     id: request.id,
                     location: Some(slot.uri),
@@ -314,13 +202,17 @@ macro_rules! on_the_base {
                 &self,
                 request: RegisterTableRequest,
             ) -> Result<RegisterTableResponse> {
-                match target(&request.id)? {
-                    Target::Root(ident) => self.register_root(&ident, request).await,
-                    Target::Child { parent } => {
-                        let base = self.base_in(&parent).await?;
-                        self.cleaned(base.register_table(request).await)
-                    }
+                let ident = table_ident(&request.id)?;
+                if ident.is_child() {
+                    refuse_properties(request.properties.as_ref(), NO_REGISTERED_PROPERTIES)?;
+                } else {
+                    refuse_properties(request.properties.as_ref(), NO_ROOT_PROPERTIES)?;
                 }
+                Catalog::register_table(self, &ident, &request.location).await?;
+                Ok(RegisterTableResponse {
+                    location: Some(self.slot_of(&request.id).await?.location),
+                    ..Default::default()
+                })
             }
 
             fn namespace_id(&self) -> String {
@@ -373,53 +265,149 @@ on_the_base! {
 }
 
 impl Catalog {
+    /// The slot of a root table, there or not, or of a registered child table.
+    async fn slot_of(&self, id: &Id) -> Result<Slot> {
+        let ident = table_ident(id)?;
+        if !ident.is_child() {
+            return Ok(root::dropping_slot(self.store(), &ident)?);
+        }
+        child::check_existing(&ident)?;
+        match child::registered(self, &ident).await? {
+            Some(slot) => Ok(slot),
+            None => Err(child::not_registered(&ident).into()),
+        }
+    }
+
+    async fn make_table(
+        &self,
+        request: CreateTableRequest,
+        data: Bytes,
+    ) -> Result<CreateTableResponse> {
+        let ident = table_ident(&request.id)?;
+        let mode = create_mode(request.mode.as_deref())?;
+        let rows = read_ipc(&data)?;
+        if ident.is_child() && has_any(request.properties.as_ref()) {
+            return self.make_table_with_properties(&ident, request, data).await;
+        }
+        refuse_properties(request.properties.as_ref(), NO_ROOT_PROPERTIES)?;
+        let table = Catalog::create_table(self, ident, rows).mode(mode).await?;
+        Ok(CreateTableResponse {
+            version: i64::try_from(table.version().version).ok(),
+            location: Some(table.uri().to_string()),
+            ..Default::default()
+        })
+    }
+
+    /// Only the base's own create records properties with a table.
+    async fn make_table_with_properties(
+        &self,
+        ident: &TableIdent,
+        request: CreateTableRequest,
+        data: Bytes,
+    ) -> Result<CreateTableResponse> {
+        child::check_new(self.store(), ident)?;
+        child::must_exist(self, &ident.namespace()).await?;
+        let created = self.child_base().await?.create_table(request, data).await;
+        self.put_in(ident, created).await
+    }
+
+    /// What the base says of having put a table into a namespace, after a look whether it still is in one.
+    async fn put_in<T>(&self, ident: &TableIdent, answer: Result<T>) -> Result<T> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(e) => {
+                let lost = matches!(
+                    code_of(&e),
+                    Some(NamespaceError::ConcurrentModification { .. })
+                );
+                if lost && child::registered(self, ident).await?.is_some() {
+                    return Err(Error::TableAlreadyExists {
+                        ident: ident.clone(),
+                    }
+                    .into());
+                }
+                return Err(self.clean(e));
+            }
+        };
+        if !child::still_exists(self, &ident.namespace()).await? {
+            Catalog::drop_table(self, ident).await?;
+            return Err(Error::NamespaceNotFound {
+                ident: ident.namespace(),
+            }
+            .into());
+        }
+        Ok(answer)
+    }
+
+    async fn reserve_table(&self, request: DeclareTableRequest) -> Result<DeclareTableResponse> {
+        let ident = table_ident(&request.id)?;
+        if ident.is_child() {
+            if let Some(location) = &request.location {
+                return Err(invalid(format!(
+                    "the location of {ident} is the catalog's to choose, not {location:?}; register_table takes one"
+                )));
+            }
+            if has_any(request.properties.as_ref()) {
+                child::check_new(self.store(), &ident)?;
+                child::must_exist(self, &ident.namespace()).await?;
+                let declared = self.child_base().await?.declare_table(request).await;
+                return self.put_in(&ident, declared).await;
+            }
+        } else {
+            refuse_properties(request.properties.as_ref(), NO_ROOT_PROPERTIES)?;
+            let slot = root::new_slot(self.store(), &ident)?;
+            if let Some(location) = &request.location
+                && location.trim_end_matches('/') != slot.uri
+            {
+                return Err(invalid(format!(
+                    "root table {ident} can only be declared at {:?}, not at {location:?}",
+                    slot.uri
+                )));
+            }
+        }
+        let declared = Catalog::declare_table(self, &ident).await;
+        let location = declared.map_err(|e| match e {
+            // Not "not found": the name is taken, by a table that can be restored.
+            Error::TableDropped { .. } | Error::TableDeregistered { .. } => {
+                lance_core::Error::from(NamespaceError::InvalidTableState {
+                    message: e.to_string(),
+                })
+            }
+            e => e.into(),
+        })?;
+        Ok(DeclareTableResponse {
+            location: Some(location),
+            ..Default::default()
+        })
+    }
+
     async fn make_namespace(
         &self,
         request: CreateNamespaceRequest,
     ) -> Result<CreateNamespaceResponse> {
-        let parts = namespace_parts(&request.id)?.to_vec();
-        let mode = create_mode(request.mode.as_deref())?;
-        if mode == CreateMode::Overwrite {
-            return Err(unsupported(
-                "a namespace cannot be overwritten; drop it first",
-            ));
-        }
-        let Some((_, parent)) = parts.split_last() else {
-            return Err(NamespaceError::NamespaceAlreadyExists {
-                message: "the root namespace".to_string(),
+        let ident = NamespaceIdent::from(namespace_parts(&request.id)?);
+        let create = Catalog::create_namespace(self, ident)
+            .properties(request.properties.unwrap_or_default());
+        let made = match create_mode(request.mode.as_deref())? {
+            CreateMode::Create => create.await?,
+            CreateMode::ExistOk => create.exist_ok().await?,
+            CreateMode::Overwrite => {
+                return Err(unsupported(
+                    "a namespace cannot be overwritten; drop it first",
+                ));
             }
-            .into());
         };
-        // A missing parent is found before the manifest comes into being.
-        let base = self.base_in(parent).await?;
-        match base.create_namespace(request).await {
-            Err(e)
-                if mode == CreateMode::ExistOk
-                    && matches!(
-                        code_of(&e),
-                        Some(NamespaceError::NamespaceAlreadyExists { .. })
-                    ) =>
-            {
-                let mut request = DescribeNamespaceRequest::new();
-                request.id = Some(parts);
-                let there = self.cleaned(base.describe_namespace(request).await)?;
-                Ok(CreateNamespaceResponse {
-                    properties: there.properties,
-                    ..Default::default()
-                })
-            }
-            other => self.cleaned(other),
-        }
+        Ok(CreateNamespaceResponse {
+            properties: Some(made.properties.into_iter().collect()),
+            ..Default::default()
+        })
     }
 
     async fn remove_namespace(
         &self,
         request: DropNamespaceRequest,
     ) -> Result<DropNamespaceResponse> {
-        let parts = namespace_parts(&request.id)?;
-        if parts.is_empty() {
-            return Err(invalid("the root namespace cannot be dropped"));
-        }
+        let drop = Catalog::drop_namespace(self, namespace_parts(&request.id)?);
         let lower = |text: &Option<String>| text.as_deref().map(str::to_ascii_lowercase);
         let skip = match lower(&request.mode).as_deref() {
             None | Some("fail") => false,
@@ -437,15 +425,11 @@ impl Catalog {
                 )));
             }
         }
-        match self.base_in(parts).await {
-            Ok(base) => self.cleaned(base.drop_namespace(request).await),
-            Err(e)
-                if skip
-                    && matches!(code_of(&e), Some(NamespaceError::NamespaceNotFound { .. })) =>
-            {
-                Ok(DropNamespaceResponse::default())
-            }
-            Err(e) => Err(e),
+        if skip {
+            drop.if_exists().await?;
+        } else {
+            drop.await?;
         }
+        Ok(DropNamespaceResponse::default())
     }
 }

@@ -123,6 +123,32 @@ impl Lifecycle {
         }
     }
 
+    /// Does something that only one process may do at a time: holds the name with a creating tombstone meanwhile. 1
+    /// PUT and 1 DELETE beside the work. When the work fails, what it sent may take effect yet, so the name stays
+    /// held until the lease is over.
+    pub(crate) async fn alone<T>(
+        &self,
+        slot: &Slot,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let owner = Uuid::new_v4();
+        let lease_ms = self.lease_ms(Action::Restore);
+        let hold = Tombstone::creating(self.store.clock.now(), Creating { owner, lease_ms });
+        let lease = Self::lease_from_now(self.creating_claim(hold.drop_id, owner));
+        if let Created::Exists(found) = self
+            .store
+            .create(&slot.tombstone, hold.encode(slot)?)
+            .await?
+        {
+            return Err(self.taken(slot, found.map(|(c, m)| Tombstone::decode(&c, &m))));
+        }
+        let value = lease.guard(slot, work).await?;
+        if let Err(error) = self.finish_restore(slot, lease).await {
+            tracing::warn!(name = %slot.ident, %error, "done; its creating tombstone is left for the next who asks");
+        }
+        Ok(value)
+    }
+
     fn taken(&self, slot: &Slot, other: Option<Tombstone>) -> Error {
         let ident = slot.ident.clone();
         let message = match other {

@@ -49,6 +49,42 @@ pub struct DroppedTable {
     /// Whether Lance's own marker was written, so that stock namespace clients stop listing the table too. False
     /// only in the answer of a drop whose marker write failed; `reconcile` writes it later.
     pub hidden_from_stock_clients: bool,
+    /// What the drop did with the data.
+    pub outcome: DropOutcome,
+}
+
+/// What a drop did with the table's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropOutcome {
+    /// It is kept: the drop can be taken back until the table is purged.
+    Kept,
+    /// It is deleted: the drop of a table in a namespace is immediate in this version.
+    Deleted,
+    /// It is left where it is, because another table is stored there too; this id is gone.
+    Deregistered,
+}
+
+impl DroppedTable {
+    /// A drop that left nothing to take back.
+    pub(crate) fn immediate(
+        ident: &TableIdent,
+        now: DateTime<Utc>,
+        reason: Option<String>,
+        outcome: DropOutcome,
+    ) -> Self {
+        Self {
+            ident: ident.clone(),
+            drop_id: Uuid::new_v4(),
+            deleted_at: now,
+            expires_at: Some(now),
+            version: None,
+            reason,
+            parse_error: None,
+            hidden_from_stock_clients: true,
+            outcome,
+        }
+    }
 }
 
 /// The record on disk.
@@ -246,6 +282,7 @@ impl Tombstone {
             reason: self.reason.clone(),
             parse_error: self.parse_error.clone(),
             hidden_from_stock_clients: true,
+            outcome: DropOutcome::Kept,
         }
     }
 }

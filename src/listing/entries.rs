@@ -60,7 +60,7 @@ impl Hiding {
 }
 
 impl Entry {
-    pub(super) fn of_prefix(name: &str) -> Option<Self> {
+    pub(crate) fn of_prefix(name: &str) -> Option<Self> {
         if let Some(table) = name.strip_suffix(".lance") {
             return Some(match ident::check_existing(table, usize::MAX) {
                 Ok(()) => Self::Table(table.to_string()),

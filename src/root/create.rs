@@ -1,4 +1,4 @@
-//! Create a root table: new, over a dropped name, or over a live one.
+//! Create a root table: new, over a dropped name, or over a live one; and the steps that child tables share with it.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -16,12 +16,16 @@ use lance_table::io::commit::ManifestLocation;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::{CommitFailure, Marker, Tombstone, tombstone};
 use crate::root::data::{Source, TableData};
 use crate::root::{self, data_files, is_committed};
 use crate::store::{Created, RootStore, Slot, join};
+
+/// How long a commit into a directory that nobody else knows may take.
+const PRIVATE_COMMIT: Duration = Duration::from_secs(600);
 
 /// What a create does when a live table has the name. A dropped table is revived in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,10 +43,10 @@ pub enum CreateMode {
 #[derive(Debug)]
 #[must_use = "a create does nothing until it is awaited"]
 pub struct CreateTable {
-    catalog: Catalog,
-    ident: TableIdent,
+    pub(crate) catalog: Catalog,
+    pub(crate) ident: TableIdent,
     data: TableData,
-    mode: CreateMode,
+    pub(crate) mode: CreateMode,
     params: WriteParams,
 }
 
@@ -70,17 +74,23 @@ impl CreateTable {
         self
     }
 
-    async fn run(self) -> Result<Dataset> {
-        let catalog = self.catalog.clone();
-        let slot = root::new_slot(catalog.store(), &self.ident)?;
-        if let Source::Batches(batches) = &self.data.0
-            && batches.is_empty()
-        {
-            return Err(Error::InvalidInput {
+    pub(crate) fn check_data(&self) -> Result<()> {
+        match &self.data.0 {
+            Source::Batches(batches) if batches.is_empty() => Err(Error::InvalidInput {
                 message: "no record batch was given; use TableData::empty for a table without rows"
                     .to_string(),
-            });
+            }),
+            _ => Ok(()),
         }
+    }
+
+    async fn run(self) -> Result<Dataset> {
+        if self.ident.is_child() {
+            return child::create::create(self).await;
+        }
+        let catalog = self.catalog.clone();
+        let slot = root::new_slot(catalog.store(), &self.ident)?;
+        self.check_data()?;
         let mode = self.mode;
         let mut patience = catalog.lifecycle().patience();
         loop {
@@ -125,7 +135,7 @@ impl CreateTable {
         }
     }
 
-    fn params(&self, mode: WriteMode) -> WriteParams {
+    pub(crate) fn params(&self, mode: WriteMode) -> WriteParams {
         let store = self.catalog.store();
         WriteParams {
             mode,
@@ -136,7 +146,8 @@ impl CreateTable {
         }
     }
 
-    async fn over_live(self, slot: &Slot, version: u64) -> Result<Dataset> {
+    /// The table is live: by the mode.
+    pub(crate) async fn over_live(self, slot: &Slot, version: u64) -> Result<Dataset> {
         match self.mode {
             CreateMode::Create => Err(Error::TableAlreadyExists {
                 ident: slot.ident.clone(),
@@ -162,7 +173,8 @@ impl CreateTable {
         }
     }
 
-    async fn create_new(self, slot: &Slot) -> Result<Dataset> {
+    /// Nothing has a version at the slot yet.
+    pub(crate) async fn create_new(self, slot: &Slot) -> Result<Dataset> {
         let catalog = self.catalog.clone();
         let params = self.params(WriteMode::Create);
         let (transaction, dest) = self
@@ -225,7 +237,7 @@ impl CreateTable {
     }
 
     /// Writes the data files without committing them.
-    async fn write<'a>(
+    pub(crate) async fn write<'a>(
         self,
         slot: &Slot,
         dest: WriteDestination<'a>,
@@ -332,6 +344,36 @@ async fn commit_alone(
     committed
 }
 
+/// Commits the first version in a directory that nobody else knows.
+pub(crate) async fn commit_private(
+    catalog: &Catalog,
+    slot: &Slot,
+    dest: WriteDestination<'_>,
+    params: &WriteParams,
+    transaction: Transaction,
+) -> Result<Dataset> {
+    let in_doubt = AtomicBool::new(false);
+    let (patience, files) = (PRIVATE_COMMIT, transaction.clone());
+    let committed = commit_leased(
+        catalog,
+        slot,
+        dest,
+        params,
+        transaction,
+        patience,
+        None,
+        &in_doubt,
+    );
+    match committed.await {
+        Ok(dataset) => Ok(dataset),
+        Err(CommitFailure::Failed(error) | CommitFailure::Unknown(error)) => {
+            // Whether it lands yet or not, no id will ever name this directory.
+            discard(catalog, slot, &files).await;
+            Err(error)
+        }
+    }
+}
+
 /// Commits under a lease, where a failure is looked into: its acknowledgement may be all that was lost. `in_doubt` is
 /// set while the files written may belong to the history, or may come to.
 #[allow(clippy::too_many_arguments)] // Half of them are one request to Lance.
@@ -417,6 +459,9 @@ fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {
 
 /// Declares a table without data: reserves the name for who will write it. 5 requests.
 pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<String> {
+    if ident.is_child() {
+        return Ok(child::create::declare(catalog, ident).await?.uri);
+    }
     let store = catalog.store();
     let slot = root::new_slot(store, ident)?;
     let (hidden, marker) = tokio::join!(

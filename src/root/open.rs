@@ -25,6 +25,7 @@ use object_store::path::Path;
 use tokio::sync::oneshot;
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::{Error, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::{MAX_ROUNDS, Marker, tombstone};
@@ -43,8 +44,8 @@ enum Target {
 #[derive(Debug)]
 #[must_use = "an open does nothing until it is awaited"]
 pub struct OpenTable {
-    catalog: Catalog,
-    ident: TableIdent,
+    pub(crate) catalog: Catalog,
+    pub(crate) ident: TableIdent,
     target: Target,
 }
 
@@ -69,7 +70,26 @@ impl OpenTable {
         self
     }
 
+    /// Aims Lance's own open at the version or tag.
+    pub(crate) fn aim(&self, builder: DatasetBuilder) -> DatasetBuilder {
+        match &self.target {
+            Target::Latest => builder,
+            Target::Version(version) => builder.with_version(*version),
+            Target::Tag(tag) => builder.with_tag(tag),
+        }
+    }
+
+    pub(crate) fn version_wanted(&self) -> Option<u64> {
+        match self.target {
+            Target::Version(version) => Some(version),
+            Target::Latest | Target::Tag(_) => None,
+        }
+    }
+
     async fn run(self) -> Result<Dataset> {
+        if self.ident.is_child() {
+            return child::open::open(&self).await;
+        }
         let store = self.catalog.store();
         let slot = root::reading_slot(store, &self.ident)?;
         if store.is_loose_file(&slot.table) {
@@ -100,15 +120,11 @@ impl OpenTable {
                 tell,
             })),
         });
-        let mut builder = DatasetBuilder::from_uri(&slot.uri)
+        let builder = DatasetBuilder::from_uri(&slot.uri)
             .with_store_params(store.params.clone())
             .with_session(store.session.clone())
             .with_commit_handler(gate.clone());
-        builder = match &self.target {
-            Target::Latest => builder,
-            Target::Version(version) => builder.with_version(*version),
-            Target::Tag(tag) => builder.with_tag(tag),
-        };
+        let builder = self.aim(builder);
         let confirm = async {
             match told.await {
                 Ok(Answer::Hidden(error)) => Err(error),
@@ -151,8 +167,8 @@ impl OpenTable {
         if !matches!(error, Error::TableNotFound { .. }) {
             return Ok(error);
         }
-        if let (Target::Version(version), Some(_)) =
-            (&self.target, store.latest_manifest(&slot.table).await?)
+        if let Some(version) = self.version_wanted()
+            && store.latest_manifest(&slot.table).await?.is_some()
         {
             return Ok(Error::VersionNotFound {
                 ident: slot.ident.clone(),

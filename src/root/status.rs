@@ -1,6 +1,7 @@
-//! What state a root table is in, without opening it.
+//! What state a table is in, without opening it.
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::{Action, DroppedTable, Marker, tombstone};
@@ -42,6 +43,9 @@ impl TableState {
 }
 
 pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result<TableState> {
+    if ident.is_child() {
+        return child::open::table_state(catalog, ident).await;
+    }
     let store = catalog.store();
     let slot = root::reading_slot(store, ident)?;
     let (tombstone, dir, latest) = tokio::join!(

@@ -28,11 +28,28 @@ impl Slot {
         let table = store.child(&location)?;
         Ok(Self {
             ident: ident.clone(),
-            uri: store.table_uri(name, &table)?,
+            uri: store.uri_of(&location, &table)?,
             tombstone: store.child(&format!("{name}.deleted"))?,
             marker: join(&table, ".lance-deregistered")?,
             stem: name.to_string(),
             location,
+            table,
+        })
+    }
+
+    /// The slot of a table in a namespace, or of the namespace manifest itself: any directory below the root, as a
+    /// path relative to it.
+    pub(crate) fn at(store: &RootStore, ident: &TableIdent, location: &str) -> Result<Self> {
+        let table = store.child(location)?;
+        // No name of a root table that a catalog makes holds a `$`, so this is the tombstone of none.
+        let stem = format!("{location}$");
+        Ok(Self {
+            ident: ident.clone(),
+            uri: store.uri_of(location, &table)?,
+            tombstone: store.child(&format!("{stem}.deleted"))?,
+            marker: join(&table, ".lance-deregistered")?,
+            stem,
+            location: location.to_string(),
             table,
         })
     }

@@ -20,6 +20,12 @@ pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
     })
 }
 
+/// Scheme and host of a URI; a plain path is a `file` URL.
+pub(super) fn store_of(uri: &str) -> Option<(String, Option<String>)> {
+    let url = uri_to_url(uri).ok()?;
+    Some((url.scheme().to_string(), url.host_str().map(str::to_string)))
+}
+
 /// One spelling for a root: no trailing slash; an absolute plain path for local disk, a URL elsewhere.
 pub(super) fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, bool)> {
     let invalid = |why: String| Error::InvalidInput {

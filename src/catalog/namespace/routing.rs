@@ -7,12 +7,13 @@ use arrow::array::RecordBatch;
 use arrow::ipc::reader::StreamReader;
 use bytes::Bytes;
 use lance_core::Result;
-use lance_namespace::models::{NamespaceExistsRequest, TableExistsRequest};
-use lance_namespace::{LanceNamespace, NamespaceError};
+use lance_namespace::NamespaceError;
 use lance_namespace_impls::{DirectoryNamespace, DirectoryNamespaceBuilder};
 
 use crate::catalog::Catalog;
-use crate::ident::{self, TableIdent};
+use crate::child;
+use crate::error::{Error, Subject, from_base};
+use crate::ident::{self, NamespaceIdent, TableIdent};
 use crate::root::create::CreateMode;
 use crate::root::data::TableData;
 use crate::root::{self, open};
@@ -22,12 +23,6 @@ use crate::root::{self, open};
 pub(in crate::catalog) struct Bases {
     root: tokio::sync::OnceCell<Arc<DirectoryNamespace>>,
     children: tokio::sync::OnceCell<Arc<DirectoryNamespace>>,
-}
-
-/// What an id names.
-pub(super) enum Target {
-    Root(TableIdent),
-    Child { parent: Vec<String> },
 }
 
 pub(super) type Id = Option<Vec<String>>;
@@ -61,29 +56,10 @@ pub(super) fn code_of(error: &lance_core::Error) -> Option<&NamespaceError> {
     }
 }
 
-pub(super) fn check_parts(parts: &[String]) -> Result<()> {
-    for part in parts {
-        // The base joins the parts with it.
-        if part.contains('$') {
-            return Err(invalid(format!(
-                "invalid name {part:?}: '$' separates the parts of an id in the manifest"
-            )));
-        }
-        ident::check_new(part, ident::MAX_NAME_LEN)?;
-    }
-    Ok(())
-}
-
-pub(super) fn target(id: &Id) -> Result<Target> {
+pub(super) fn table_ident(id: &Id) -> Result<TableIdent> {
     match id.as_deref() {
         None | Some([]) => Err(invalid("a table id has at least one part")),
-        Some([name]) => Ok(Target::Root(TableIdent::from(name))),
-        Some(parts) => {
-            check_parts(parts)?;
-            Ok(Target::Child {
-                parent: parts[..parts.len() - 1].to_vec(),
-            })
-        }
+        Some(parts) => Ok(TableIdent::from(parts)),
     }
 }
 
@@ -91,18 +67,25 @@ pub(super) fn namespace_parts(id: &Id) -> Result<&[String]> {
     let parts = id
         .as_deref()
         .ok_or_else(|| invalid("a namespace id is required; the root's is empty"))?;
-    check_parts(parts)?;
+    ident::check_existing_parts(parts)?;
     Ok(parts)
 }
 
-pub(super) fn refuse_properties(
-    properties: Option<&std::collections::HashMap<String, String>>,
-) -> Result<()> {
-    match properties {
-        Some(p) if !p.is_empty() => Err(unsupported(
-            "root tables have no properties of their own; use a table in a namespace",
-        )),
-        _ => Ok(()),
+type Properties<'a> = Option<&'a std::collections::HashMap<String, String>>;
+
+pub(super) const NO_ROOT_PROPERTIES: &str =
+    "root tables have no properties of their own; use a table in a namespace";
+pub(super) const NO_REGISTERED_PROPERTIES: &str =
+    "properties cannot be recorded with a table that is registered; only with one that is created";
+
+pub(super) fn has_any(properties: Properties<'_>) -> bool {
+    properties.is_some_and(|p| !p.is_empty())
+}
+
+pub(super) fn refuse_properties(properties: Properties<'_>, why: &str) -> Result<()> {
+    match has_any(properties) {
+        true => Err(unsupported(why)),
+        false => Ok(()),
     }
 }
 
@@ -161,7 +144,8 @@ impl Catalog {
         base.map(Arc::as_ref).map_err(|e| self.clean(e))
     }
 
-    pub(super) async fn child_base(&self) -> Result<&DirectoryNamespace> {
+    /// The manifest-backed base. Making it, and reading through it, writes nothing.
+    pub(crate) async fn child_base(&self) -> std::result::Result<&DirectoryNamespace, Error> {
         let base = self
             .inner
             .bases
@@ -175,7 +159,11 @@ impl Catalog {
                     .map(Arc::new)
             })
             .await;
-        base.map(Arc::as_ref).map_err(|e| self.clean(e))
+        base.map(Arc::as_ref).map_err(|e| {
+            let root = NamespaceIdent::root();
+            let subject = Subject::Namespace(&root);
+            from_base(e, "open", subject, &self.store().redactor)
+        })
     }
 
     /// An error of the base, free of storage option values, and "not supported" told by its code.
@@ -206,40 +194,13 @@ impl Catalog {
 
     /// The base for an operation on a table; a root table that is dropped or deregistered is refused.
     pub(super) async fn base_of(&self, id: &Id) -> Result<&DirectoryNamespace> {
-        match target(id)? {
-            Target::Root(ident) => {
-                let slot = root::reading_slot(self.store(), &ident)?;
-                open::check(self.clone(), slot).await?;
-                self.root_base().await
-            }
-            Target::Child { .. } => self.child_base().await,
+        let ident = table_ident(id)?;
+        if ident.is_child() {
+            child::check_existing(&ident)?;
+            return Ok(self.child_base().await?);
         }
-    }
-
-    /// The base for writing into a namespace that must exist; finding that it does not writes nothing.
-    pub(super) async fn base_in(&self, parent: &[String]) -> Result<&DirectoryNamespace> {
-        let base = self.child_base().await?;
-        let mut request = NamespaceExistsRequest::new();
-        request.id = Some(parent.to_vec());
-        self.cleaned(base.namespace_exists(request).await)?;
-        Ok(base)
-    }
-
-    /// The base for changing a child table that must exist; finding that it does not writes nothing.
-    pub(super) async fn base_with(&self, id: &Id) -> Result<&DirectoryNamespace> {
-        let base = self.child_base().await?;
-        let mut request = TableExistsRequest::new();
-        request.id = id.clone();
-        match base.table_exists(request).await {
-            Ok(()) => Ok(base),
-            // Without a manifest there are no namespaces, so no tables in them either.
-            Err(e) if matches!(code_of(&e), Some(NamespaceError::NamespaceNotFound { .. })) => {
-                Err(NamespaceError::TableNotFound {
-                    message: TableIdent::from(id.clone().unwrap_or_default()).to_string(),
-                }
-                .into())
-            }
-            Err(e) => Err(self.clean(e)),
-        }
+        let slot = root::reading_slot(self.store(), &ident)?;
+        open::check(self.clone(), slot).await?;
+        self.root_base().await
     }
 }

@@ -1,0 +1,132 @@
+//! Create and declare tables in child namespaces.
+
+use bytes::Bytes;
+use lance::dataset::{Dataset, WriteDestination, WriteMode};
+use lance_namespace_impls::dir::manifest::ManifestNamespace;
+use uuid::Uuid;
+
+use crate::catalog::Catalog;
+use crate::child::{self, check_new, must_exist, publish, registered};
+use crate::error::{Error, Result};
+use crate::ident::TableIdent;
+use crate::lifecycle::MAX_ROUNDS;
+use crate::root::create::{CreateMode, CreateTable, commit_private};
+use crate::store::{Created, Slot, join};
+
+/// A directory that nobody else knows.
+fn new_slot(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
+    let location = ManifestNamespace::generate_dir_name(&ident.parts().join("$"));
+    Slot::at(catalog.store(), ident, &location)
+}
+
+/// Creates the table: new in a directory of its own that is registered when it is complete, at the location of a
+/// declared one, or over a live one.
+pub(crate) async fn create(request: CreateTable) -> Result<Dataset> {
+    let catalog = request.catalog.clone();
+    let ident = request.ident.clone();
+    check_new(catalog.store(), &ident)?;
+    request.check_data()?;
+    let Some(slot) = registered(&catalog, &ident).await? else {
+        must_exist(&catalog, &ident.namespace()).await?;
+        return create_new(request).await;
+    };
+    over_registered(request, slot).await
+}
+
+async fn create_new(request: CreateTable) -> Result<Dataset> {
+    let catalog = request.catalog.clone();
+    let mode = request.mode;
+    let slot = new_slot(&catalog, &request.ident)?;
+    let params = request.params(WriteMode::Create);
+    let (transaction, dest) = request
+        .write(&slot, WriteDestination::Uri(&slot.uri), &params)
+        .await?;
+    let created = commit_private(&catalog, &slot, dest, &params, transaction).await?;
+    match publish(&catalog, &slot).await {
+        Ok(()) => Ok(created),
+        Err(Error::TableAlreadyExists { .. }) if mode == CreateMode::ExistOk => {
+            catalog.open_table(slot.ident).await
+        }
+        Err(Error::TableAlreadyExists { ident }) if mode == CreateMode::Overwrite => {
+            Err(Error::Conflict {
+                ident,
+                message: "another process has just created it".to_string(),
+            })
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The table is registered: by its state and the mode.
+async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
+    let catalog = request.catalog.clone();
+    let mode = request.mode;
+    let mut patience = catalog.lifecycle().patience();
+    loop {
+        match catalog.lifecycle().hidden(&slot).await {
+            // Another process is at it: what it makes decides what we answer.
+            Err(e @ Error::Conflict { .. }) => {
+                if !patience.wait().await {
+                    return Err(e);
+                }
+            }
+            Err(e) => return Err(e),
+            // The seam of the soft drop: a registered table has no tombstone of a drop yet.
+            Ok(_) => break,
+        }
+    }
+    let written = match catalog.store().latest_manifest(&slot.table).await? {
+        Some(latest) => {
+            if mode != CreateMode::Overwrite {
+                return request.over_live(&slot, latest.version).await;
+            }
+            request.over_live(&slot, latest.version).await
+        }
+        None => request.create_new(&slot).await,
+    };
+    match written {
+        Ok(dataset) => match registered(&catalog, &slot.ident).await? {
+            Some(now) if now.location == slot.location => Ok(dataset),
+            _ => Err(Error::Conflict {
+                ident: slot.ident,
+                message: "it was dropped or deregistered meanwhile".to_string(),
+            }),
+        },
+        // Somebody else wrote the first version of a declared table.
+        Err(Error::TableAlreadyExists { .. } | Error::Conflict { .. })
+            if mode == CreateMode::ExistOk =>
+        {
+            catalog.open_table(slot.ident).await
+        }
+        Err(e @ Error::Conflict { .. }) if mode == CreateMode::Create => {
+            match catalog.store().latest_manifest(&slot.table).await {
+                Ok(Some(_)) => Err(Error::TableAlreadyExists { ident: slot.ident }),
+                _ => Err(e),
+            }
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Reserves the id without data, for a later create or for a writer of Lance's own; gives the slot to write to.
+pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
+    let store = catalog.store();
+    check_new(store, ident)?;
+    if registered(catalog, ident).await?.is_some() {
+        return Err(Error::TableAlreadyExists {
+            ident: ident.clone(),
+        });
+    }
+    must_exist(catalog, &ident.namespace()).await?;
+    for _ in 0..MAX_ROUNDS {
+        let slot = new_slot(catalog, ident)?;
+        let reserved = join(&slot.table, ".lance-reserved")?;
+        let content = Bytes::from(Uuid::new_v4().to_string());
+        // A directory that was drawn twice belongs to the first who drew it.
+        if let Created::New = store.create(&reserved, content).await? {
+            publish(catalog, &slot).await?;
+            return Ok(slot);
+        }
+    }
+    Err(child::not_registered(ident))
+}

@@ -1,0 +1,75 @@
+//! Drop tables in child namespaces: immediate and final in this version.
+
+use object_store::path::Path;
+
+use crate::catalog::Catalog;
+use crate::child::{check_existing, deregister, manifest, not_registered, registered};
+use crate::error::{Error, Result};
+use crate::ident::TableIdent;
+use crate::lifecycle::{DropOutcome, DroppedTable, MAX_ROUNDS};
+use crate::store::{DELETE_BATCH, Slot};
+
+/// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
+/// another table's too stays.
+pub(crate) async fn drop_table(
+    catalog: &Catalog,
+    ident: &TableIdent,
+    reason: Option<String>,
+) -> Result<DroppedTable> {
+    check_existing(ident)?;
+    let Some(slot) = registered(catalog, ident).await? else {
+        return Err(not_registered(ident));
+    };
+    // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
+    deregister(catalog, ident).await?;
+    let shared = is_root_table(&slot.location)
+        || !manifest::sharing(catalog.store(), ident, &slot.location)
+            .await?
+            .is_empty();
+    let outcome = if shared {
+        DropOutcome::Deregistered
+    } else {
+        remove(catalog, &slot).await?;
+        DropOutcome::Deleted
+    };
+    let now = catalog.store().clock.now();
+    Ok(DroppedTable::immediate(ident, now, reason, outcome))
+}
+
+/// Whether a location is the directory of a root table, which a stock client may register under other ids.
+pub(crate) fn is_root_table(location: &str) -> bool {
+    !location.contains('/') && location.ends_with(".lance")
+}
+
+/// Deletes the slot's directory, in batches, until nothing is listed.
+async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
+    let store = catalog.store();
+    if store.local_path(&slot.table).is_some() {
+        return catalog
+            .lifecycle()
+            .remove_dir(&slot.table)
+            .await
+            .map(|_| ());
+    }
+    for _ in 0..MAX_ROUNDS {
+        let objects = store.list_all(&slot.table).await?;
+        if objects.is_empty() {
+            return Ok(());
+        }
+        for batch in objects.chunks(DELETE_BATCH) {
+            let paths: Vec<Path> = batch.iter().map(|o| o.location.clone()).collect();
+            store.delete_batch(&paths).await?;
+        }
+    }
+    Err(Error::Conflict {
+        ident: slot.ident.clone(),
+        message: "it is dropped, but somebody keeps writing into its directory".to_string(),
+    })
+}
+
+/// Takes away a directory that was never registered, or is no longer; what is left on failure is litter.
+pub(crate) async fn remove_litter(catalog: &Catalog, slot: &Slot) {
+    if let Err(error) = remove(catalog, slot).await {
+        tracing::warn!(table = %slot.ident, location = slot.location, %error, "a directory that no table uses is left behind");
+    }
+}

@@ -1,0 +1,99 @@
+//! Open tables in child namespaces, and tell their state.
+
+use lance::dataset::Dataset;
+use lance::dataset::builder::DatasetBuilder;
+
+use crate::catalog::Catalog;
+use crate::child::{check_existing, not_registered, registered};
+use crate::error::{Error, Result, from_lance};
+use crate::ident::TableIdent;
+use crate::lifecycle::MAX_ROUNDS;
+use crate::root::open::OpenTable;
+use crate::root::status::TableState;
+use crate::store::Slot;
+
+/// Opens the table where it is registered: the base's look-up, then Lance's own open.
+pub(crate) async fn open(request: &OpenTable) -> Result<Dataset> {
+    let (catalog, ident) = (&request.catalog, &request.ident);
+    check_existing(ident)?;
+    let store = catalog.store();
+    let mut found = registered(catalog, ident).await?;
+    for _ in 0..MAX_ROUNDS {
+        let Some(slot) = found else {
+            return Err(not_registered(ident));
+        };
+        let builder = DatasetBuilder::from_uri(&slot.uri)
+            .with_store_params(store.params.clone())
+            .with_session(store.session.clone());
+        let error = match request.aim(builder).load().await {
+            Ok(dataset) => return Ok(dataset),
+            Err(e) => from_lance(e, "open", ident, &store.redactor),
+        };
+        // Dropped, and perhaps created again elsewhere, between the look-up and the open?
+        let now = registered(catalog, ident).await?;
+        if now.as_ref().is_some_and(|n| n.location == slot.location) {
+            return Err(explain(catalog, request, &slot, error).await?);
+        }
+        found = now;
+    }
+    Err(Error::Conflict {
+        ident: ident.clone(),
+        message: "it keeps changing while it is opened".to_string(),
+    })
+}
+
+async fn explain(
+    catalog: &Catalog,
+    request: &OpenTable,
+    slot: &Slot,
+    error: Error,
+) -> Result<Error> {
+    if !matches!(error, Error::TableNotFound { .. }) {
+        return Ok(error);
+    }
+    let reason = match state_of(catalog, slot).await? {
+        TableState::Live { .. } => {
+            return Ok(match request.version_wanted() {
+                Some(version) => Error::VersionNotFound {
+                    ident: slot.ident.clone(),
+                    reason: format!("version {version}"),
+                },
+                None => error,
+            });
+        }
+        TableState::Declared => "it is declared, but nothing was written to it yet".to_string(),
+        _ => format!(
+            "it is registered at {:?}, where there is no version of a table; drop_table clears it",
+            slot.location
+        ),
+    };
+    Ok(Error::TableNotFound {
+        ident: slot.ident.clone(),
+        reason,
+    })
+}
+
+async fn state_of(catalog: &Catalog, slot: &Slot) -> Result<TableState> {
+    let store = catalog.store();
+    let (dir, latest) = tokio::join!(
+        store.list_dir(&slot.table),
+        store.latest_manifest(&slot.table)
+    );
+    let (objects, _) = dir?;
+    Ok(match latest? {
+        Some(manifest) => TableState::Live {
+            version: manifest.version,
+        },
+        None if objects.iter().any(|o| o == ".lance-reserved") => TableState::Declared,
+        None => TableState::Incomplete,
+    })
+}
+
+/// The state of an id: the base's look-up, then 2 requests together.
+pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result<TableState> {
+    check_existing(ident)?;
+    match registered(catalog, ident).await? {
+        Some(slot) => state_of(catalog, &slot).await,
+        None => Ok(TableState::Absent),
+    }
+}

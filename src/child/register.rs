@@ -1,0 +1,94 @@
+//! Register and deregister tables in child namespaces.
+
+use crate::catalog::Catalog;
+use crate::child::drop::is_root_table;
+use crate::child::{
+    check_existing, check_new, deregister, manifest, must_exist, not_registered, register,
+    registered, still_exists,
+};
+use crate::error::{Error, Result};
+use crate::ident::{self, TableIdent};
+use crate::listing::Entry;
+use crate::store::{RootStore, Slot};
+
+/// Registers the table that is stored at a location: a path relative to the root, or a URI below it.
+pub(crate) async fn register_table(
+    catalog: &Catalog,
+    ident: &TableIdent,
+    location: &str,
+) -> Result<Slot> {
+    let store = catalog.store();
+    check_new(store, ident)?;
+    let slot = Slot::at(store, ident, &relative(store, location)?)?;
+    must_exist(catalog, &ident.namespace()).await?;
+    if registered(catalog, ident).await?.is_some() {
+        return Err(Error::TableAlreadyExists {
+            ident: ident.clone(),
+        });
+    }
+    if store.latest_manifest(&slot.table).await?.is_none() {
+        return Err(Error::TableNotFound {
+            ident: ident.clone(),
+            reason: format!("there is no version of a table at {:?}", slot.location),
+        });
+    }
+    if let Some(other) = manifest::sharing(store, ident, &slot.location)
+        .await?
+        .first()
+    {
+        return Err(Error::InvalidInput {
+            message: format!(
+                "{:?} is, holds or is within the location of table {:?}: dropping one would delete both",
+                slot.location, other.id
+            ),
+        });
+    }
+    register(catalog, &slot).await?;
+    if !still_exists(catalog, &ident.namespace()).await? {
+        deregister(catalog, ident).await?;
+        return Err(Error::NamespaceNotFound {
+            ident: ident.namespace(),
+        });
+    }
+    Ok(slot)
+}
+
+/// A location below the root that can be a child table's, relative to the root.
+fn relative(store: &RootStore, location: &str) -> Result<String> {
+    let refuse = |why: &str| {
+        Err(Error::InvalidInput {
+            message: format!("a table in a namespace cannot be registered at {location:?}: {why}"),
+        })
+    };
+    let relative = if location.contains("://") || location.starts_with('/') {
+        match store.location_of(location) {
+            Some(relative) => relative,
+            None => return refuse("it is not below the root"),
+        }
+    } else {
+        location.trim_end_matches('/').to_string()
+    };
+    let segments: Vec<&str> = relative.split('/').collect();
+    for segment in &segments {
+        if ident::check_existing(segment, usize::MAX).is_err() {
+            return refuse("it is a path of plain names below the root");
+        }
+    }
+    if is_root_table(&relative) {
+        return refuse("that is a root table's directory");
+    }
+    if segments.iter().any(|s| s.ends_with(".lance")) || Entry::of_prefix(segments[0]).is_some() {
+        return refuse("that is within what belongs to a root table");
+    }
+    Ok(relative)
+}
+
+/// Takes the table out of its namespace; its data stays at the location that is returned.
+pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
+    check_existing(ident)?;
+    let Some(slot) = registered(catalog, ident).await? else {
+        return Err(not_registered(ident));
+    };
+    deregister(catalog, ident).await?;
+    Ok(slot)
+}
