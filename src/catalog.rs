@@ -15,8 +15,9 @@ use crate::lifecycle::{
 };
 use crate::listing::{self, ListTables};
 use crate::root;
-use crate::root::create::{CreateTable, declare};
+use crate::root::create::CreateTable;
 use crate::root::data::TableData;
+use crate::root::declare::declare;
 use crate::root::open::OpenTable;
 use crate::root::status::{TableState, table_state};
 use crate::store::RootStore;
@@ -106,8 +107,13 @@ impl Catalog {
     /// [`CreateMode::Overwrite`](crate::CreateMode::Overwrite) an open, 2 HEAD, a HEAD for each file written (a LIST of
     /// the table's data when they are more than 16), 1 PUT, 1 DELETE.
     ///
+    /// In a namespace the table is written to a directory of its own and then registered, so that it is there wholly or
+    /// not at all: beside Lance's own write and commit the base's look-ups of id and namespace, twice, and one commit to
+    /// the namespace manifest. Over a declared or a live table as at the root.
+    ///
     /// # Errors
-    /// [`Error::InvalidIdent`] before any I/O; [`Error::TableAlreadyExists`] by mode; [`Error::PurgeInProgress`],
+    /// [`Error::InvalidIdent`] before any I/O; [`Error::TableAlreadyExists`] by mode; [`Error::NamespaceNotFound`];
+    /// [`Error::PurgeInProgress`],
     /// [`Error::RestoreInProgress`] and [`Error::Conflict`] when others are at it.
     pub fn create_table(
         &self,
@@ -118,7 +124,8 @@ impl Catalog {
     }
 
     /// Declares a table: reserves the name, without data, for a later [`create_table`](Self::create_table) or a
-    /// writer of Lance's own. Returns the URI to write to. 6 requests.
+    /// writer of Lance's own. Returns the URI to write to. 6 requests; in a namespace 1 PUT beside the base's look-ups and
+    /// commit to the manifest.
     ///
     /// # Errors
     /// [`Error::TableAlreadyExists`] for a live or declared name, [`Error::TableDropped`] for a dropped one.
@@ -129,7 +136,7 @@ impl Catalog {
     /// Opens a table as a Lance `Dataset`: the latest version, or the one that the returned [`OpenTable`] is told.
     ///
     /// Cost: Lance's own open, and beside it 2 GET and the resolution of the manifest once more; no more round trips
-    /// than Lance's own open.
+    /// than Lance's own open. In a namespace: the base's look-up in the manifest, then Lance's own open.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::TableDeregistered`], [`Error::TableNotFound`] (which says whether the table
@@ -145,7 +152,7 @@ impl Catalog {
         listing::visible_names(self.store()).await
     }
 
-    /// Lists root tables in pages, or as a stream: ⌈names/1000⌉ LIST a page and at most 2 more, however many tables
+    /// Lists root tables, or those in a namespace ([`ListTables::namespace`]), in pages or as a stream. Root tables: ⌈names/1000⌉ LIST a page and at most 2 more, however many tables
     /// there are, on S3, Azure and Google Cloud Storage (with a wrapper of the store: if it passes paged listings on);
     /// a few more where most of the root's children are drops. Elsewhere a page costs a listing of the whole root.
     /// Each name comes once; the order is that of the store's keys.
@@ -164,7 +171,8 @@ impl Catalog {
         Ok(self.table_status(ident).await?.is_live())
     }
 
-    /// Drops a table: hides it from everybody and keeps everything; await the returned [`DropTable`].
+    /// Drops a table: hides it from everybody and keeps everything; await the returned [`DropTable`]. A table in a
+    /// namespace is deleted at once in this version, which the [`outcome`](DroppedTable::outcome) tells.
     ///
     /// Cost: 5 requests in 4 round trips whatever the table's size, hidden after the second; with the old manifest
     /// names 1 LIST for each 1,000 versions. While a create or an overwrite of the table is being committed, the drop
@@ -176,7 +184,7 @@ impl Catalog {
         DropTable::new(self.clone(), ident.into())
     }
 
-    /// Drops every table that is not dropped, with the default retention: the cost of
+    /// Drops every root table that is not dropped, with the default retention: the cost of
     /// [`table_names`](Self::table_names), and of a drop and 1 GET for each. What another client deregistered stays
     /// as it is, to be kept until it is purged by name.
     ///
@@ -202,7 +210,7 @@ impl Catalog {
         Ok(dropped)
     }
 
-    /// Restores a dropped table as it was, or one that another client deregistered; await the returned
+    /// Restores a dropped root table as it was, or one that another client deregistered; await the returned
     /// [`UndropTable`]. Gives the drop that is undone.
     /// 8 requests in 6 round trips.
     ///
@@ -213,13 +221,13 @@ impl Catalog {
         UndropTable::new(self.clone(), ident.into())
     }
 
-    /// Every dropped table, oldest drop first: the listing of the root and 1 GET for each.
+    /// Every dropped root table, oldest drop first: the listing of the root and 1 GET for each.
     pub async fn list_dropped_tables(&self) -> Result<Vec<DroppedTable>> {
         let read = listing::read_tombstones(self).await?;
         Ok(read.iter().map(|(slot, t)| t.public(&slot.ident)).collect())
     }
 
-    /// Deletes a dropped table for good, expired or not; await the returned [`PurgeTable`].
+    /// Deletes a dropped root table for good, expired or not; await the returned [`PurgeTable`].
     ///
     /// Cost for K objects: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes with a GET before each (the store's client may split a
     /// bulk delete: Azure takes 256 keys, Google Cloud Storage 1), and at most 8 requests more; on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
@@ -283,13 +291,15 @@ impl Catalog {
 
     /// Looks for everything that stopped processes and other clients left: half-done restores, purges and creates,
     /// claims and purge directories without a tombstone, markers that disagree with the tombstone, incomplete and
-    /// deregistered tables, unreadable records. Finishes or removes what is the catalog's own and due; with
+    /// deregistered tables, unreadable records, and in namespaces missing parents, missing locations and directories
+    /// that nobody names. Finishes or removes what is the catalog's own and due; with
     /// `dry_run` only tells. A second run finds nothing that the first one could mend.
     ///
-    /// Cost: the listing of the root, 3 to 4 requests for each table, 2 to 4 for each drop, and the work itself.
+    /// Cost: the listing of the root, 3 to 4 requests for each table, 2 to 4 for each drop, a scan of the namespace
+    /// manifest, 1 to 2 requests for each table in a namespace, and the work itself.
     ///
     /// # Errors
-    /// Only when the root cannot be listed; what fails for one name is in its finding.
+    /// Only when the root, or the namespace manifest, cannot be read; what fails for one name is in its finding.
     pub async fn reconcile(&self, dry_run: bool) -> Result<ReconcileReport> {
         reconcile::reconcile(self, dry_run).await
     }

@@ -30,6 +30,7 @@ pub(crate) mod list;
 pub(crate) mod manifest;
 pub(crate) mod namespaces;
 pub(crate) mod open;
+pub(crate) mod reconcile;
 pub(crate) mod register;
 
 /// How long a namespace that is missing is waited for: who dropped it may be putting it back.
@@ -125,24 +126,48 @@ pub(crate) async fn still_exists(catalog: &Catalog, ident: &NamespaceIdent) -> R
     }
 }
 
+/// A registration that failed.
+struct NotRegistered {
+    error: Error,
+    /// Whether the row is known not to be there, and not to appear yet.
+    surely: bool,
+}
+
 /// Registers the table of a slot under its id. When the answer is an error, the manifest itself tells what became of
 /// it.
-async fn register(catalog: &Catalog, slot: &Slot) -> Result<()> {
-    let base = catalog.child_base().await?;
+async fn register(catalog: &Catalog, slot: &Slot) -> Result<(), NotRegistered> {
+    let open = |error| NotRegistered {
+        error,
+        surely: true,
+    };
+    let base = catalog.child_base().await.map_err(open)?;
     let mut request = RegisterTableRequest::new(slot.location.clone());
     request.id = id_of(&slot.ident);
+    let Err(e) = base.register_table(request).await else {
+        return Ok(());
+    };
     let subject = Subject::Table(&slot.ident);
-    if let Err(e) = base.register_table(request).await {
-        let error = from_base(e, "register", subject, &catalog.store().redactor);
-        return match registered(catalog, &slot.ident).await {
-            Ok(Some(found)) if found.location == slot.location => Ok(()),
-            Ok(Some(_)) => Err(Error::TableAlreadyExists {
-                ident: slot.ident.clone(),
-            }),
-            _ => Err(error),
-        };
+    let error = from_base(e, "register", subject, &catalog.store().redactor);
+    match registered(catalog, &slot.ident).await {
+        Ok(Some(found)) if found.location == slot.location => Ok(()),
+        Ok(Some(_)) => Err(open(Error::TableAlreadyExists {
+            ident: slot.ident.clone(),
+        })),
+        Ok(None) => {
+            // These were refused; after any other failure the row may appear yet.
+            let surely = matches!(
+                error,
+                Error::TableAlreadyExists { .. }
+                    | Error::NamespaceNotFound { .. }
+                    | Error::Conflict { .. }
+            );
+            Err(NotRegistered { error, surely })
+        }
+        Err(_) => Err(NotRegistered {
+            error,
+            surely: false,
+        }),
     }
-    Ok(())
 }
 
 /// Takes the table's row away; the data stays.
@@ -168,22 +193,24 @@ async fn deregister(catalog: &Catalog, ident: &TableIdent) -> Result<()> {
 /// it wrote.
 pub(crate) async fn publish(catalog: &Catalog, slot: &Slot) -> Result<()> {
     let parent = slot.ident.namespace();
-    if let Err(error) = register(catalog, slot).await {
-        // After any other error the row may appear yet.
-        if matches!(
-            error,
-            Error::TableAlreadyExists { .. }
-                | Error::NamespaceNotFound { .. }
-                | Error::Conflict { .. }
-        ) {
+    if let Err(failed) = register(catalog, slot).await {
+        if failed.surely {
             drop::remove_litter(catalog, slot).await;
         }
-        return Err(error);
+        return Err(failed.error);
     }
     if !still_exists(catalog, &parent).await? {
-        deregister(catalog, &slot.ident).await?;
+        withdraw(catalog, &slot.ident).await?;
         drop::remove_litter(catalog, slot).await;
         return Err(Error::NamespaceNotFound { ident: parent });
     }
     Ok(())
+}
+
+/// Takes back a registration that came into a namespace which was dropped.
+async fn withdraw(catalog: &Catalog, ident: &TableIdent) -> Result<()> {
+    match deregister(catalog, ident).await {
+        Ok(()) | Err(Error::TableNotFound { .. }) => Ok(()),
+        Err(e) => Err(e),
+    }
 }

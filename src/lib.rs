@@ -63,8 +63,23 @@
 //! - A writer that keeps a handle over a drop, a purge and another create of the same name can commit onto the new
 //!   table, as with plain Lance.
 //! - Handles opened before a purge fail when it deletes what they still need.
-//! - Child namespaces and the tables in them are reached through the `LanceNamespace` trait only, and their drop is the
-//!   base's: immediate and final. The catalog's own calls refuse ids of two or more parts in this version.
+//! - The drop of a table in a namespace is immediate and final in this version; its
+//!   [`outcome`](lifecycle::DroppedTable::outcome) says so, and a retention asked for it is refused.
+//! - Stock clients that write to namespaces of the same root keep their own races: two that use a fresh root for the first
+//!   time can lose one's first namespace, and a namespace dropped while something is created in it can vanish from above
+//!   it ([`Catalog::reconcile`] puts it back).
+//!
+//! # Namespaces
+//!
+//! An id of two parts or more is a table in a namespace: `catalog.create_table(["ml", "features"], rows)`. Namespaces
+//! have properties, nest to any depth, and are dropped when they are empty. What they hold, and where it is stored, is
+//! recorded in `<root>/__manifest`, as stock namespace clients with a manifest do it, so these see the same; it comes
+//! into being with the first namespace. The tables themselves are ordinary Lance tables below the root.
+//!
+//! On a root that such a client has been using, an id of one part is what the directory shows, `<name>.lance`, whatever
+//! else the manifest says of it: most clients register their root tables there too, which changes nothing. A root table
+//! registered at another place is not shown; [`Catalog::reconcile`] reports it, and
+//! [`Catalog::register_table`] gives it an id in a namespace.
 //!
 //! # Map
 //!

@@ -14,6 +14,7 @@ use crate::store::{RootStore, Slot};
 
 pub(crate) mod create;
 pub(crate) mod data;
+pub(crate) mod declare;
 pub(crate) mod open;
 pub(crate) mod status;
 

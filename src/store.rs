@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +22,7 @@ use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use crate::error::{Error, Redactor, Result, is_retryable_store_error};
 use crate::ident::{MAX_CHILD_ID_LEN, MAX_LOCAL_CHILD_ID_LEN, MAX_LOCAL_NAME_LEN, MAX_NAME_LEN};
 
+mod local;
 mod slot;
 mod uri;
 
@@ -206,23 +206,6 @@ impl RootStore {
         Some(parts.join("/"))
     }
 
-    /// The file system path, where objects are plain files.
-    pub(crate) fn local_path(&self, path: &Path) -> Option<PathBuf> {
-        self.store
-            .has_direct_local_paths()
-            .then(|| PathBuf::from(lance_io::local::to_local_path(path)))
-    }
-
-    /// Whether a directory is there, which only local disk knows.
-    pub(crate) fn is_dir(&self, path: &Path) -> bool {
-        self.local_path(path).is_some_and(|p| p.is_dir())
-    }
-
-    /// Whether a file is there where a table's directory would be.
-    pub(crate) fn is_loose_file(&self, path: &Path) -> bool {
-        self.local_path(path).is_some_and(|p| p.is_file())
-    }
-
     pub(crate) fn storage(
         &self,
         operation: &'static str,
@@ -270,34 +253,6 @@ impl RootStore {
             (_, Some(K::NotADirectory)) => self.is_dir(&self.base),
             _ => false,
         }
-    }
-
-    /// On local disk, refuses a root that has become something else than a directory since it was connected.
-    pub(crate) fn check_root(&self) -> Result<()> {
-        let Some(root) = self.local_path(&self.base) else {
-            return Ok(());
-        };
-        match std::fs::metadata(&root) {
-            Ok(found) if !found.is_dir() => {
-                let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
-                Err(self.local_failure("list", &self.base, error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A failure of the local file system.
-    pub(crate) fn local_failure(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        error: std::io::Error,
-    ) -> Error {
-        let error = object_store::Error::Generic {
-            store: "LocalFileSystem",
-            source: Box::new(error),
-        };
-        self.storage(operation, path, error)
     }
 
     /// 1 GET.
@@ -485,14 +440,6 @@ impl RootStore {
             Ok(location) => Ok(Some(location)),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(self.storage_via_lance("find a version in", table, e)),
-        }
-    }
-
-    /// Removes a local directory if nothing is in it; a no-op on object stores.
-    pub(crate) async fn remove_empty_dir(&self, dir: &Path) {
-        if let Some(path) = self.local_path(dir) {
-            // `rmdir` refuses a directory with anything in it, which is the point.
-            let _ = tokio::fs::remove_dir(path).await;
         }
     }
 }

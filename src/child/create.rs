@@ -48,12 +48,16 @@ async fn create_new(request: CreateTable) -> Result<Dataset> {
             catalog.open_table(slot.ident).await
         }
         Err(Error::TableAlreadyExists { ident }) if mode == CreateMode::Overwrite => {
-            Err(Error::Conflict {
-                ident,
-                message: "another process has just created it".to_string(),
-            })
+            Err(just_created(ident))
         }
         Err(e) => Err(e),
+    }
+}
+
+fn just_created(ident: TableIdent) -> Error {
+    Error::Conflict {
+        ident,
+        message: "another process has just created it".to_string(),
     }
 }
 
@@ -76,12 +80,10 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
         }
     }
     let written = match catalog.store().latest_manifest(&slot.table).await? {
-        Some(latest) => {
-            if mode != CreateMode::Overwrite {
-                return request.over_live(&slot, latest.version).await;
-            }
-            request.over_live(&slot, latest.version).await
+        Some(latest) if mode != CreateMode::Overwrite => {
+            return request.over_live(&slot, latest.version).await;
         }
+        Some(latest) => request.over_live(&slot, latest.version).await,
         None => request.create_new(&slot).await,
     };
     match written {
@@ -97,6 +99,9 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
             if mode == CreateMode::ExistOk =>
         {
             catalog.open_table(slot.ident).await
+        }
+        Err(Error::TableAlreadyExists { ident }) if mode == CreateMode::Overwrite => {
+            Err(just_created(ident))
         }
         Err(e @ Error::Conflict { .. }) if mode == CreateMode::Create => {
             match catalog.store().latest_manifest(&slot.table).await {

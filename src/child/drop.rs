@@ -10,7 +10,7 @@ use crate::lifecycle::{DropOutcome, DroppedTable, MAX_ROUNDS};
 use crate::store::{DELETE_BATCH, Slot};
 
 /// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
-/// another table's too stays.
+/// another table's too stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
 pub(crate) async fn drop_table(
     catalog: &Catalog,
     ident: &TableIdent,
@@ -20,20 +20,25 @@ pub(crate) async fn drop_table(
     let Some(slot) = registered(catalog, ident).await? else {
         return Err(not_registered(ident));
     };
-    // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    deregister(catalog, ident).await?;
+    let store = catalog.store();
     let shared = is_root_table(&slot.location)
-        || !manifest::sharing(catalog.store(), ident, &slot.location)
+        || !manifest::sharing(store, ident, &slot.location)
             .await?
             .is_empty();
+    // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
+    deregister(catalog, ident).await?;
     let outcome = if shared {
         DropOutcome::Deregistered
     } else {
         remove(catalog, &slot).await?;
         DropOutcome::Deleted
     };
-    let now = catalog.store().clock.now();
-    Ok(DroppedTable::immediate(ident, now, reason, outcome))
+    Ok(DroppedTable::immediate(
+        ident,
+        store.clock.now(),
+        reason,
+        outcome,
+    ))
 }
 
 /// Whether a location is the directory of a root table, which a stock client may register under other ids.

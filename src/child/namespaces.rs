@@ -115,6 +115,14 @@ async fn insert(
     Err(error)
 }
 
+/// Adds the row of a namespace that is missing above what is in it; its properties are not known any more.
+pub(crate) async fn put_back(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
+    match insert(catalog, ident, &BTreeMap::new()).await {
+        Ok(()) | Err(Error::NamespaceAlreadyExists { .. }) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
 async fn remove(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
     let mut request = DropNamespaceRequest::new();
     request.id = Some(ident.parts().to_vec());

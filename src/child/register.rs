@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::child::drop::is_root_table;
 use crate::child::{
     check_existing, check_new, deregister, manifest, must_exist, not_registered, register,
-    registered, still_exists,
+    registered, still_exists, withdraw,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
@@ -43,9 +43,9 @@ pub(crate) async fn register_table(
             ),
         });
     }
-    register(catalog, &slot).await?;
+    register(catalog, &slot).await.map_err(|e| e.error)?;
     if !still_exists(catalog, &ident.namespace()).await? {
-        deregister(catalog, ident).await?;
+        withdraw(catalog, ident).await?;
         return Err(Error::NamespaceNotFound {
             ident: ident.namespace(),
         });

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::Result;
 use crate::ident::TableIdent;
 use crate::lifecycle::{Held, Marker, Recovered, Tombstone, tombstone};
@@ -34,12 +35,21 @@ pub enum FindingKind {
     MarkerMismatch,
     /// A tombstone that cannot be read. Left alone: undrop or purge the table by name.
     UnreadableTombstone,
-    /// A dropped table whose directory is gone. Left alone: purging it clears the tombstone.
+    /// A dropped table, or one in a namespace, whose directory is gone. Left alone: purging it (dropping it, in a
+    /// namespace) clears its record.
     MissingLocation,
     /// A table's directory without any version. Left alone: create over it, or drop it.
     IncompleteTable,
     /// Deregistered by another client. Left alone: undrop brings it back.
     DeregisteredTable,
+    /// A table, or a namespace, is in this namespace, which is missing. Mended by putting it back, without properties.
+    MissingNamespace,
+    /// A directory as tables in namespaces have, which no id names: of a create that was stopped or is under way, or of
+    /// a table that was deregistered. Left alone: register it, or delete it by hand.
+    UnregisteredDirectory,
+    /// An id of one part that another client registered in the namespace manifest at a directory which is not
+    /// `<name>.lance`. Left alone, and not shown as a root table: register it as a table in a namespace.
+    RegisteredElsewhere,
     /// The name could not be looked at; the error says why.
     Unexamined,
 }
@@ -48,7 +58,8 @@ pub enum FindingKind {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The table.
+    /// The table; for [`FindingKind::MissingNamespace`] the namespace, for
+    /// [`FindingKind::UnregisteredDirectory`] the directory.
     pub ident: TableIdent,
     /// What was found.
     pub kind: FindingKind,
@@ -62,9 +73,9 @@ pub struct Finding {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct ReconcileReport {
-    /// The findings, by name.
+    /// The findings: of the root by name, then of the namespaces.
     pub findings: Vec<Finding>,
-    /// Names looked at.
+    /// Names looked at, and rows of the namespace manifest.
     pub names: usize,
     /// Whether nothing was changed.
     pub dry_run: bool,
@@ -173,6 +184,9 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
     while let Some(findings) = done.next().await {
         report.findings.extend(findings);
     }
+    let (rows, findings) = child::reconcile::examine(catalog, dry_run).await?;
+    report.names += rows;
+    report.findings.extend(findings);
     Ok(report)
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchIterator};
-use bytes::Bytes;
 use lance::dataset::transaction::Transaction;
 use lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
@@ -19,10 +18,10 @@ use crate::catalog::Catalog;
 use crate::child;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
-use crate::lifecycle::{CommitFailure, Marker, Tombstone, tombstone};
+use crate::lifecycle::{CommitFailure, Tombstone, tombstone};
 use crate::root::data::{Source, TableData};
 use crate::root::{self, data_files, is_committed};
-use crate::store::{Created, RootStore, Slot, join};
+use crate::store::{RootStore, Slot, join};
 
 /// How long a commit into a directory that nobody else knows may take.
 const PRIVATE_COMMIT: Duration = Duration::from_secs(600);
@@ -455,56 +454,4 @@ fn transaction_id(transaction: &Transaction, slot: &Slot) -> Result<Uuid> {
             transaction.uuid
         ),
     })
-}
-
-/// Declares a table without data: reserves the name for who will write it. 5 requests.
-pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<String> {
-    if ident.is_child() {
-        return Ok(child::create::declare(catalog, ident).await?.uri);
-    }
-    let store = catalog.store();
-    let slot = root::new_slot(store, ident)?;
-    let (hidden, marker) = tokio::join!(
-        tombstone::read(store, &slot),
-        catalog.lifecycle().read_marker(&slot),
-    );
-    match (hidden?, marker?) {
-        (Some(t), _) if t.creating.is_some() => {
-            return Err(Error::Conflict {
-                ident: ident.clone(),
-                message: "it is being created".to_string(),
-            });
-        }
-        (Some(t), _) => {
-            return Err(Error::TableDropped {
-                dropped: Box::new(t.public(ident)),
-            });
-        }
-        (None, Marker::Foreign) => {
-            return Err(Error::TableDeregistered {
-                ident: ident.clone(),
-            });
-        }
-        (None, _) => {}
-    }
-    let exists = || Error::TableAlreadyExists {
-        ident: ident.clone(),
-    };
-    if store.latest_manifest(&slot.table).await?.is_some() {
-        return Err(exists());
-    }
-    let reserved = join(&slot.table, ".lance-reserved")?;
-    match store
-        .create(&reserved, Bytes::from(Uuid::new_v4().to_string()))
-        .await?
-    {
-        Created::New => match tombstone::read(store, &slot).await? {
-            // A drop overtook us.
-            Some(t) if t.creating.is_none() => Err(Error::TableDropped {
-                dropped: Box::new(t.public(ident)),
-            }),
-            _ => Ok(slot.uri),
-        },
-        Created::Exists(_) => Err(exists()),
-    }
 }

@@ -1,0 +1,163 @@
+//! What stopped processes and other clients left in the namespace manifest and beside it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use futures::{StreamExt, TryStreamExt};
+
+use crate::catalog::Catalog;
+use crate::child::manifest::{self, Row};
+use crate::child::{namespaces, still_exists};
+use crate::error::Result;
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::lifecycle::{Finding, FindingKind};
+use crate::store::Slot;
+
+/// Tables looked at together.
+const TOGETHER: usize = 16;
+
+fn finding(ident: TableIdent, kind: FindingKind, outcome: Result<bool>) -> Finding {
+    let (mended, error) = match outcome {
+        Ok(mended) => (mended, None),
+        Err(e) => (false, Some(e)),
+    };
+    Finding {
+        ident,
+        kind,
+        mended,
+        error,
+    }
+}
+
+/// Looks at every row of the manifest and at the directories of the root: 1 scan, 1 to 2 requests for each table in a
+/// namespace, ⌈children of the root/1000⌉ LIST. Gives the number of rows too.
+pub(crate) async fn examine(catalog: &Catalog, dry_run: bool) -> Result<(usize, Vec<Finding>)> {
+    let store = catalog.store();
+    let rows = manifest::all(store).await?;
+    let mut findings = missing_namespaces(catalog, &rows, dry_run).await;
+    for row in rows.iter().filter(|r| r.is_table && r.id.len() == 1) {
+        let own = format!("{}.lance", row.id[0]);
+        if row
+            .location
+            .as_deref()
+            .is_some_and(|l| l.trim_matches('/') != own)
+        {
+            let ident = TableIdent::from(row.id.as_slice());
+            findings.push(finding(ident, FindingKind::RegisteredElsewhere, Ok(false)));
+        }
+    }
+    let tables = rows.iter().filter(|r| r.is_table && r.id.len() > 1);
+    let missing: Vec<Finding> = futures::stream::iter(tables)
+        .map(|row| missing_location(catalog, row))
+        .buffered(TOGETHER)
+        .try_filter_map(|found| async move { Ok(found) })
+        .try_collect()
+        .await?;
+    findings.extend(missing);
+    findings.extend(unregistered(catalog, &rows).await?);
+    Ok((rows.len(), findings))
+}
+
+/// Rows whose namespace is not there: a process stopped between dropping it and looking again, or a stock client
+/// dropped it while something was created in it.
+async fn missing_namespaces(catalog: &Catalog, rows: &[Row], dry_run: bool) -> Vec<Finding> {
+    let there: HashSet<&[String]> = rows
+        .iter()
+        .filter(|r| !r.is_table)
+        .map(|r| r.id.as_slice())
+        .collect();
+    // Sorted, so that parents come before what is in them.
+    let missing: BTreeSet<&[String]> = rows
+        .iter()
+        .flat_map(|r| (1..r.id.len()).map(|n| &r.id[..n]))
+        .filter(|id| !there.contains(id))
+        .collect();
+    let mut findings = Vec::new();
+    for id in missing {
+        let ident = NamespaceIdent::from(id);
+        // Who dropped it may be putting it back, with its properties.
+        let outcome = match still_exists(catalog, &ident).await {
+            Ok(true) => continue,
+            Ok(false) if dry_run => Ok(false),
+            Ok(false) => namespaces::put_back(catalog, &ident).await.map(|()| true),
+            Err(e) => Err(e),
+        };
+        let ident = TableIdent::from(id);
+        findings.push(finding(ident, FindingKind::MissingNamespace, outcome));
+    }
+    findings
+}
+
+async fn missing_location(catalog: &Catalog, row: &Row) -> Result<Option<Finding>> {
+    let store = catalog.store();
+    let ident = TableIdent::from(row.id.as_slice());
+    let location = row.location.as_deref().unwrap_or_default();
+    let slot = match Slot::at(store, &ident, location.trim_matches('/')) {
+        Ok(slot) => slot,
+        Err(e) => return Ok(Some(finding(ident, FindingKind::Unexamined, Err(e)))),
+    };
+    if store.latest_manifest(&slot.table).await?.is_some() {
+        return Ok(None);
+    }
+    let (objects, _) = store.list_dir(&slot.table).await?;
+    if objects.iter().any(|o| o == ".lance-reserved") {
+        return Ok(None);
+    }
+    Ok(Some(finding(
+        ident,
+        FindingKind::MissingLocation,
+        Ok(false),
+    )))
+}
+
+/// Directories with a name as the base and we draw them that no row names.
+async fn unregistered(catalog: &Catalog, rows: &[Row]) -> Result<Vec<Finding>> {
+    let store = catalog.store();
+    let (_, dirs) = store.list_dir(&store.base).await?;
+    let used: HashSet<&str> = rows
+        .iter()
+        .filter_map(|r| r.location.as_deref())
+        .filter_map(|l| l.trim_matches('/').split('/').next())
+        .collect();
+    Ok(dirs
+        .into_iter()
+        .filter(|dir| is_drawn(dir) && !used.contains(dir.as_str()))
+        .map(|dir| {
+            finding(
+                TableIdent::from(dir),
+                FindingKind::UnregisteredDirectory,
+                Ok(false),
+            )
+        })
+        .collect())
+}
+
+/// `<8 hex digits>_<id with at least one delimiter>`
+fn is_drawn(dir: &str) -> bool {
+    dir.split_once('_').is_some_and(|(hash, id)| {
+        hash.len() == 8
+            && hash.bytes().all(|b| b.is_ascii_hexdigit())
+            && id.contains('$')
+            && !id.ends_with(".lance")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_drawn;
+
+    #[test]
+    fn drawn_names_are_told_from_others() {
+        assert!(is_drawn("0123abcd_a$t"));
+        assert!(is_drawn("0123abcd_a$b$t_x"));
+        for other in [
+            "t.lance",
+            "__manifest",
+            "0123abcd_t",
+            "x_a$t",
+            "notes",
+            "0123abcd_a$t.lance",
+        ] {
+            assert!(!is_drawn(other), "{other}");
+        }
+    }
+}
