@@ -45,7 +45,8 @@ pub(crate) async fn examine(catalog: &Catalog, dry_run: bool) -> Result<(usize, 
             findings.push(finding(ident, FindingKind::RegisteredElsewhere, Ok(false)));
         }
     }
-    let tables = rows.iter().filter(|r| r.is_table && r.id.len() > 1);
+    let is_child = |r: &Row| r.is_table && r.id.len() > 1;
+    let tables: Vec<Row> = rows.iter().filter(|r| is_child(r)).cloned().collect();
     let missing: Vec<Finding> = futures::stream::iter(tables)
         .map(|row| missing_location(catalog, row))
         .buffered(TOGETHER)
@@ -87,7 +88,7 @@ async fn missing_namespaces(catalog: &Catalog, rows: &[Row], dry_run: bool) -> V
     findings
 }
 
-async fn missing_location(catalog: &Catalog, row: &Row) -> Result<Option<Finding>> {
+async fn missing_location(catalog: &Catalog, row: Row) -> Result<Option<Finding>> {
     let store = catalog.store();
     let ident = TableIdent::from(row.id.as_slice());
     let location = row.location.as_deref().unwrap_or_default();
