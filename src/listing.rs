@@ -85,7 +85,10 @@ pub(crate) async fn visible_names(store: &RootStore) -> Result<Vec<String>> {
                     hidden.insert(hiding.name);
                 }
             }
-            Entry::Claim { .. } | Entry::PurgeDir { .. } | Entry::Unusable(_) => {}
+            Entry::Claim { .. }
+            | Entry::PurgeDir { .. }
+            | Entry::ChildDir(_)
+            | Entry::Unusable(_) => {}
         }
     }
     names.retain(|name| !hidden.contains(name));
@@ -285,7 +288,10 @@ impl ListTables {
                             candidates.push((key, name));
                         }
                     }
-                    Entry::Claim { .. } | Entry::PurgeDir { .. } | Entry::Unusable(_) => {}
+                    Entry::Claim { .. }
+                    | Entry::PurgeDir { .. }
+                    | Entry::ChildDir(_)
+                    | Entry::Unusable(_) => {}
                 }
             }
             let mut wanted = self.wanted(candidates);

@@ -28,9 +28,13 @@ fn finding(ident: TableIdent, kind: FindingKind, outcome: Result<bool>) -> Findi
     }
 }
 
-/// Looks at every row of the manifest and at the directories of the root: 1 scan, 1 to 2 requests for each table in a
-/// namespace, ⌈children of the root/1000⌉ LIST. Gives the number of rows too.
-pub(crate) async fn examine(catalog: &Catalog, dry_run: bool) -> Result<(usize, Vec<Finding>)> {
+/// Looks at every row of the manifest, and at the directories of the root that have names as tables in namespaces have:
+/// 1 scan, 1 to 2 requests for each table in a namespace. Gives the number of rows too.
+pub(crate) async fn examine(
+    catalog: &Catalog,
+    dirs: Vec<String>,
+    dry_run: bool,
+) -> Result<(usize, Vec<Finding>)> {
     let store = catalog.store();
     let rows = manifest::all(store).await?;
     let mut findings = missing_namespaces(catalog, &rows, dry_run).await;
@@ -54,7 +58,7 @@ pub(crate) async fn examine(catalog: &Catalog, dry_run: bool) -> Result<(usize, 
         .try_collect()
         .await?;
     findings.extend(missing);
-    findings.extend(unregistered(catalog, &rows).await?);
+    findings.extend(unregistered(dirs, &rows));
     Ok((rows.len(), findings))
 }
 
@@ -111,54 +115,17 @@ async fn missing_location(catalog: &Catalog, row: Row) -> Result<Option<Finding>
 }
 
 /// Directories with a name as the base and we draw them that no row names.
-async fn unregistered(catalog: &Catalog, rows: &[Row]) -> Result<Vec<Finding>> {
-    let store = catalog.store();
-    let (_, dirs) = store.list_dir(&store.base).await?;
+fn unregistered(dirs: Vec<String>, rows: &[Row]) -> Vec<Finding> {
     let used: HashSet<&str> = rows
         .iter()
         .filter_map(|r| r.location.as_deref())
         .filter_map(|l| l.trim_matches('/').split('/').next())
         .collect();
-    Ok(dirs
-        .into_iter()
-        .filter(|dir| is_drawn(dir) && !used.contains(dir.as_str()))
+    let unused = dirs.into_iter().filter(|dir| !used.contains(dir.as_str()));
+    unused
         .map(|dir| {
-            finding(
-                TableIdent::from(dir),
-                FindingKind::UnregisteredDirectory,
-                Ok(false),
-            )
+            let ident = TableIdent::from(dir);
+            finding(ident, FindingKind::UnregisteredDirectory, Ok(false))
         })
-        .collect())
-}
-
-/// `<8 hex digits>_<id with at least one delimiter>`
-fn is_drawn(dir: &str) -> bool {
-    dir.split_once('_').is_some_and(|(hash, id)| {
-        hash.len() == 8
-            && hash.bytes().all(|b| b.is_ascii_hexdigit())
-            && id.contains('$')
-            && !id.ends_with(".lance")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_drawn;
-
-    #[test]
-    fn drawn_names_are_told_from_others() {
-        assert!(is_drawn("0123abcd_a$t"));
-        assert!(is_drawn("0123abcd_a$b$t_x"));
-        for other in [
-            "t.lance",
-            "__manifest",
-            "0123abcd_t",
-            "x_a$t",
-            "notes",
-            "0123abcd_a$t.lance",
-        ] {
-            assert!(!is_drawn(other), "{other}");
-        }
-    }
+        .collect()
 }

@@ -77,7 +77,11 @@ fn relative(store: &RootStore, location: &str) -> Result<String> {
     if is_root_table(&relative) {
         return refuse("that is a root table's directory");
     }
-    if segments.iter().any(|s| s.ends_with(".lance")) || Entry::of_prefix(segments[0]).is_some() {
+    let of_root = matches!(
+        Entry::of_prefix(segments[0]),
+        Some(Entry::Table(_) | Entry::PurgeDir { .. })
+    );
+    if of_root || segments.iter().any(|s| s.ends_with(".lance")) {
         return refuse("that is within what belongs to a root table");
     }
     Ok(relative)

@@ -110,10 +110,11 @@ struct Work<'a> {
 
 pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<ReconcileReport> {
     let mut names: BTreeMap<String, Name> = BTreeMap::new();
-    let mut unusable = Vec::new();
+    let (mut unusable, mut child_dirs) = (Vec::new(), Vec::new());
     for entry in scan(catalog.store()).await? {
         match entry {
             Entry::Unusable(name) => unusable.push(name),
+            Entry::ChildDir(name) => child_dirs.push(name),
             Entry::Table(name) => names.entry(name).or_default().table = true,
             Entry::Tombstone(hiding) => {
                 names.entry(hiding.name).or_default();
@@ -184,7 +185,7 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
     while let Some(findings) = done.next().await {
         report.findings.extend(findings);
     }
-    let (rows, findings) = child::reconcile::examine(catalog, dry_run).await?;
+    let (rows, findings) = child::reconcile::examine(catalog, child_dirs, dry_run).await?;
     report.names += rows;
     report.findings.extend(findings);
     Ok(report)

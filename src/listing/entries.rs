@@ -28,6 +28,8 @@ pub(crate) enum Entry {
         drop_id: Uuid,
         dir: String,
     },
+    /// `<8 hex digits>_<id>/`, with a delimiter in the id: a directory as tables in namespaces have.
+    ChildDir(String),
     /// A directory `<name>.lance/` with a name that no table of a catalog can have.
     Unusable(String),
 }
@@ -67,12 +69,18 @@ impl Entry {
                 Err(_) => Self::Unusable(table.to_string()),
             });
         }
-        let (stem, drop_id, rest) = split_drop(name)?;
-        rest.starts_with("purge.").then(|| Self::PurgeDir {
-            name: stem,
-            drop_id,
-            dir: name.to_string(),
-        })
+        if let Some((stem, drop_id, rest)) = split_drop(name)
+            && rest.starts_with("purge.")
+        {
+            return Some(Self::PurgeDir {
+                name: stem,
+                drop_id,
+                dir: name.to_string(),
+            });
+        }
+        let (hash, id) = name.split_once('_')?;
+        let is_hash = hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        (is_hash && id.contains(ident::DELIMITER)).then(|| Self::ChildDir(name.to_string()))
     }
 
     pub(super) fn of_object(name: &str, size: u64) -> Option<Self> {
@@ -215,5 +223,15 @@ mod tests {
             Some(Entry::Unusable(_))
         ));
         assert!(Entry::of_prefix("t.deleted").is_none());
+        for dir in ["0123abcd_a$t", "0123abcd_a$b$t_x"] {
+            assert!(matches!(Entry::of_prefix(dir), Some(Entry::ChildDir(d)) if d == dir));
+        }
+        for other in ["__manifest", "0123abcd_t", "x_a$t", "notes"] {
+            assert!(Entry::of_prefix(other).is_none(), "{other}");
+        }
+        assert!(matches!(
+            Entry::of_prefix("0123abcd_a$t.lance"),
+            Some(Entry::Table(_))
+        ));
     }
 }
