@@ -64,10 +64,65 @@ macro_rules! on_the_base {
                     request: $request
                     $(, $data: $kind)?
                 ) -> Result<$response> {
+                    let ident = table_ident(&request.id)?;
                     let base = self.base_of(&request.id).await?;
-                    self.cleaned(base.$operation(request $(, $data)?).await)
+                    self.answer(&ident, base.$operation(request $(, $data)?).await)
                 }
             )*
+
+            async fn describe_transaction(
+                &self,
+                request: DescribeTransactionRequest,
+            ) -> Result<DescribeTransactionResponse> {
+                let base = self.base_of_transaction(&request.id).await?;
+                self.cleaned(base.describe_transaction(request).await)
+            }
+
+            async fn alter_transaction(
+                &self,
+                request: AlterTransactionRequest,
+            ) -> Result<AlterTransactionResponse> {
+                let base = self.base_of_transaction(&request.id).await?;
+                self.cleaned(base.alter_transaction(request).await)
+            }
+
+            async fn alter_table_add_columns(
+                &self,
+                request: AlterTableAddColumnsRequest,
+            ) -> Result<AlterTableAddColumnsResponse> {
+                let base = self.base_to_alter(&request.id).await?;
+                self.cleaned(base.alter_table_add_columns(request).await)
+            }
+
+            async fn alter_table_alter_columns(
+                &self,
+                request: AlterTableAlterColumnsRequest,
+            ) -> Result<AlterTableAlterColumnsResponse> {
+                let base = self.base_to_alter(&request.id).await?;
+                self.cleaned(base.alter_table_alter_columns(request).await)
+            }
+
+            async fn alter_table_drop_columns(
+                &self,
+                request: AlterTableDropColumnsRequest,
+            ) -> Result<AlterTableDropColumnsResponse> {
+                let base = self.base_to_alter(&request.id).await?;
+                self.cleaned(base.alter_table_drop_columns(request).await)
+            }
+
+            async fn batch_create_table_versions(
+                &self,
+                _: BatchCreateTableVersionsRequest,
+            ) -> Result<BatchCreateTableVersionsResponse> {
+                Err(unsupported("versions of several tables at once"))
+            }
+
+            async fn batch_commit_tables(
+                &self,
+                _: BatchCommitTablesRequest,
+            ) -> Result<BatchCommitTablesResponse> {
+                Err(unsupported("commits to several tables at once"))
+            }
 
             async fn list_namespaces(
                 &self,
@@ -143,7 +198,8 @@ macro_rules! on_the_base {
                 let ident = table_ident(&request.id)?;
                 if ident.is_child() {
                     child::check_existing(&ident)?;
-                    return self.cleaned(self.child_base().await?.table_exists(request).await);
+                    let found = self.child_base().await?.table_exists(request).await;
+                    return self.answer(&ident, found);
                 }
                 match self.table_status(&ident).await? {
                     TableState::Live { .. } | TableState::Declared => Ok(()),
@@ -233,8 +289,6 @@ on_the_base! {
     create_table_index(CreateTableIndexRequest) -> CreateTableIndexResponse;
     list_table_indices(ListTableIndicesRequest) -> ListTableIndicesResponse;
     describe_table_index_stats(DescribeTableIndexStatsRequest) -> DescribeTableIndexStatsResponse;
-    describe_transaction(DescribeTransactionRequest) -> DescribeTransactionResponse;
-    alter_transaction(AlterTransactionRequest) -> AlterTransactionResponse;
     create_table_scalar_index(CreateTableIndexRequest) -> CreateTableScalarIndexResponse;
     drop_table_index(DropTableIndexRequest) -> DropTableIndexResponse;
     restore_table(RestoreTableRequest) -> RestoreTableResponse;
@@ -248,9 +302,6 @@ on_the_base! {
     get_table_stats(GetTableStatsRequest) -> GetTableStatsResponse;
     explain_table_query_plan(ExplainTableQueryPlanRequest) -> String;
     analyze_table_query_plan(AnalyzeTableQueryPlanRequest) -> String;
-    alter_table_add_columns(AlterTableAddColumnsRequest) -> AlterTableAddColumnsResponse;
-    alter_table_alter_columns(AlterTableAlterColumnsRequest) -> AlterTableAlterColumnsResponse;
-    alter_table_drop_columns(AlterTableDropColumnsRequest) -> AlterTableDropColumnsResponse;
     alter_table_backfill_columns(AlterTableBackfillColumnsRequest) -> AlterTableBackfillColumnsResponse;
     refresh_materialized_view(RefreshMaterializedViewRequest) -> RefreshMaterializedViewResponse;
     create_materialized_view(CreateMaterializedViewRequest) -> CreateMaterializedViewResponse;
@@ -308,7 +359,10 @@ impl Catalog {
         child::check_new(self.store(), ident)?;
         child::must_exist(self, &ident.namespace()).await?;
         let created = self.child_base().await?.create_table(request, data).await;
-        self.put_in(ident, created).await
+        let mut created = self.put_in(ident, created).await?;
+        // The base answers with what it was built with.
+        created.storage_options = None;
+        Ok(created)
     }
 
     /// What the base says of having put a table into a namespace, after a look whether it still is in one.

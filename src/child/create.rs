@@ -13,9 +13,10 @@ use crate::lifecycle::MAX_ROUNDS;
 use crate::root::create::{CreateMode, CreateTable, commit_private};
 use crate::store::{Created, Slot, join};
 
-/// A directory that nobody else knows.
+/// A directory that nobody else knows. The base registers no location with two dots in a row.
 fn new_slot(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
-    let location = ManifestNamespace::generate_dir_name(&ident.parts().join("$"));
+    let location =
+        ManifestNamespace::generate_dir_name(&ident.parts().join("$").replace("..", "__"));
     Slot::at(catalog.store(), ident, &location)
 }
 

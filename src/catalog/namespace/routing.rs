@@ -1,10 +1,10 @@
 //! Where an operation of the trait goes: the checks before it, the bases, and what their errors become.
 
-use std::io::Cursor;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::ipc::reader::StreamReader;
+use arrow::buffer::Buffer;
+use arrow::ipc::reader::StreamDecoder;
 use bytes::Bytes;
 use lance_core::Result;
 use lance_namespace::NamespaceError;
@@ -12,7 +12,7 @@ use lance_namespace_impls::{DirectoryNamespace, DirectoryNamespaceBuilder};
 
 use crate::catalog::Catalog;
 use crate::child;
-use crate::error::{Error, Subject, from_base};
+use crate::error::{Error, Subject, from_base, from_lance};
 use crate::ident::{self, NamespaceIdent, TableIdent};
 use crate::root::create::CreateMode;
 use crate::root::data::TableData;
@@ -107,9 +107,16 @@ pub(super) fn read_ipc(data: &Bytes) -> Result<TableData> {
         ));
     }
     let bad = |e: arrow::error::ArrowError| invalid(format!("invalid Arrow IPC stream: {e}"));
-    let reader = StreamReader::try_new(Cursor::new(data.clone()), None).map_err(bad)?;
-    let schema = reader.schema();
-    let batches: Vec<RecordBatch> = reader.collect::<std::result::Result<_, _>>().map_err(bad)?;
+    // Not the reader of the same: it allocates whatever length the data claims.
+    let (mut decoder, mut buffer) = (StreamDecoder::new(), Buffer::from(data.clone()));
+    let mut batches: Vec<RecordBatch> = Vec::new();
+    while let Some(batch) = decoder.decode(&mut buffer).map_err(bad)? {
+        batches.push(batch);
+    }
+    let schema = decoder
+        .schema()
+        .ok_or_else(|| invalid("invalid Arrow IPC stream: it has no schema"))?;
+    decoder.finish().map_err(bad)?;
     Ok(if batches.is_empty() {
         TableData::empty(schema)
     } else {
@@ -174,6 +181,12 @@ impl Catalog {
         if let lance_core::Error::NotSupported { .. } = error {
             return unsupported(clean);
         }
+        if code_of(&error).is_none() {
+            // An error of Lance itself: told by the code that our own calls would give.
+            let ours = from_lance(error, "work on", &TableIdent::from(""), redactor);
+            let code = NamespaceError::from(ours).code();
+            return NamespaceError::from_code(code.as_u32(), clean).into();
+        }
         // `Debug` shows the sources that `Display` leaves out.
         let debug = format!("{error:?}");
         if clean == text && redactor.text(&debug) == debug {
@@ -190,6 +203,34 @@ impl Catalog {
 
     pub(super) fn cleaned<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|e| self.clean(e))
+    }
+
+    /// What the base answers about a table. Before the manifest is there it says that the namespace is missing; then the
+    /// table is too, as in a namespace that is missing later.
+    pub(super) fn answer<T>(&self, ident: &TableIdent, result: Result<T>) -> Result<T> {
+        self.cleaned(result).map_err(|e| match code_of(&e) {
+            Some(NamespaceError::NamespaceNotFound { .. }) if ident.is_child() => {
+                child::not_registered(ident).into()
+            }
+            _ => e,
+        })
+    }
+
+    /// The base for a transaction: its id is the table's and one part more.
+    pub(super) async fn base_of_transaction(&self, id: &Id) -> Result<&DirectoryNamespace> {
+        let parts = id.as_deref().unwrap_or_default();
+        let table = parts.split_last().map(|(_, table)| table.to_vec());
+        self.base_of(&table).await
+    }
+
+    /// The base for what makes the manifest in it before it looks for the table.
+    pub(super) async fn base_to_alter(&self, id: &Id) -> Result<&DirectoryNamespace> {
+        let base = self.base_of(id).await?;
+        let ident = table_ident(id)?;
+        if ident.is_child() && child::registered(self, &ident).await?.is_none() {
+            return Err(child::not_registered(&ident).into());
+        }
+        Ok(base)
     }
 
     /// The base for an operation on a table; a root table that is dropped or deregistered is refused.
