@@ -117,11 +117,24 @@ pub(crate) async fn must_exist(catalog: &Catalog, ident: &NamespaceIdent) -> Res
 pub(crate) async fn still_exists(catalog: &Catalog, ident: &NamespaceIdent) -> Result<bool> {
     let mut patience = Patience::new(PUT_BACK);
     loop {
-        if namespace_exists(catalog, ident).await? {
-            return Ok(true);
+        // What was put in is there: a look that fails once does not make that a failure.
+        let found = namespace_exists(catalog, ident).await;
+        if matches!(found, Ok(true)) || !patience.wait().await {
+            return found;
         }
-        if !patience.wait().await {
-            return Ok(false);
+    }
+}
+
+/// Where a table is registered after it was written to.
+pub(crate) async fn registered_still(
+    catalog: &Catalog,
+    ident: &TableIdent,
+) -> Result<Option<Slot>> {
+    let mut patience = Patience::new(PUT_BACK);
+    loop {
+        let found = registered(catalog, ident).await;
+        if found.is_ok() || !patience.wait().await {
+            return found;
         }
     }
 }
@@ -170,13 +183,15 @@ async fn register(catalog: &Catalog, slot: &Slot) -> Result<(), NotRegistered> {
     }
 }
 
-/// Takes the table's row away; the data stays.
-async fn deregister(catalog: &Catalog, ident: &TableIdent) -> Result<()> {
+/// Takes the table's row away; the data stays. Gives the location that it named just before.
+async fn deregister(catalog: &Catalog, ident: &TableIdent) -> Result<Option<String>> {
     let base = catalog.child_base().await?;
     let mut request = DeregisterTableRequest::new();
     request.id = id_of(ident);
     match base.deregister_table(request).await {
-        Ok(_) => Ok(()),
+        Ok(answer) => Ok(answer
+            .location
+            .and_then(|uri| catalog.store().location_of(&uri))),
         Err(e) => {
             let subject = Subject::Table(ident);
             Err(from_base(
@@ -210,7 +225,7 @@ pub(crate) async fn publish(catalog: &Catalog, slot: &Slot) -> Result<()> {
 /// Takes back a registration that came into a namespace which was dropped.
 async fn withdraw(catalog: &Catalog, ident: &TableIdent) -> Result<()> {
     match deregister(catalog, ident).await {
-        Ok(()) | Err(Error::TableNotFound { .. }) => Ok(()),
+        Ok(_) | Err(Error::TableNotFound { .. }) => Ok(()),
         Err(e) => Err(e),
     }
 }

@@ -173,23 +173,28 @@ impl RootStore {
 
     /// The URI that Lance opens for a directory below the root.
     pub(crate) fn uri_of(&self, location: &str, table: &Path) -> Result<String> {
-        let mut uri = self.root_uri.clone();
-        for segment in location.split('/') {
-            uri.push('/');
-            if self.plain_path {
-                uri.push_str(segment);
-            } else {
-                uri.push_str(&encode_segment(segment));
+        // As a URL escapes it; and literally, as the base writes what a URL need not escape.
+        let escaped = location
+            .split('/')
+            .map(encode_segment)
+            .collect::<Vec<_>>()
+            .join("/");
+        let spellings = match self.plain_path {
+            true => vec![location],
+            false => vec![escaped.as_str(), location],
+        };
+        let registry = self.session.store_registry();
+        for spelling in spellings {
+            let uri = format!("{}/{spelling}", self.root_uri);
+            let resolved = ObjectStore::extract_path_from_uri(registry.clone(), &uri);
+            if resolved.is_ok_and(|path| &path == table) {
+                return Ok(uri);
             }
         }
-        let resolved = ObjectStore::extract_path_from_uri(self.session.store_registry(), &uri);
-        match resolved {
-            Ok(path) if &path == table => Ok(uri),
-            _ => Err(Error::InvalidIdent {
-                name: location.to_string(),
-                rule: "Lance cannot address this name in a URI of this store".to_string(),
-            }),
-        }
+        Err(Error::InvalidIdent {
+            name: location.to_string(),
+            rule: "Lance cannot address this name in a URI of this store".to_string(),
+        })
     }
 
     /// The path below the root that a URI (or an absolute local path) names, relative to the root; `None` for any

@@ -6,18 +6,18 @@ use lance_namespace_impls::dir::manifest::ManifestNamespace;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::child::{self, check_new, must_exist, publish, registered};
+use crate::child::{self, check_new, drop, must_exist, publish, registered, registered_still};
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
 use crate::root::create::{CreateMode, CreateTable, commit_private};
 use crate::store::{Created, Slot, join};
 
-/// A directory that nobody else knows. The base registers no location with two dots in a row.
+/// A directory that nobody else knows. Without dots, so that its name is neither that of a root table or of a record of
+/// one, nor one that the base refuses to register.
 fn new_slot(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
-    let location =
-        ManifestNamespace::generate_dir_name(&ident.parts().join("$").replace("..", "__"));
-    Slot::at(catalog.store(), ident, &location)
+    let location = ManifestNamespace::generate_dir_name(&ident.parts().join("$"));
+    Slot::at(catalog.store(), ident, &location.replace('.', "_"))
 }
 
 /// Creates the table: new in a directory of its own that is registered when it is complete, at the location of a
@@ -46,12 +46,28 @@ async fn create_new(request: CreateTable) -> Result<Dataset> {
     match publish(&catalog, &slot).await {
         Ok(()) => Ok(created),
         Err(Error::TableAlreadyExists { .. }) if mode == CreateMode::ExistOk => {
-            catalog.open_table(slot.ident).await
+            open_winner(&catalog, slot.ident).await
         }
         Err(Error::TableAlreadyExists { ident }) if mode == CreateMode::Overwrite => {
             Err(just_created(ident))
         }
         Err(e) => Err(e),
+    }
+}
+
+/// Opens what another process created.
+async fn open_winner(catalog: &Catalog, ident: TableIdent) -> Result<Dataset> {
+    catalog.open_table(ident).await.map_err(or_conflict)
+}
+
+/// For a create that is content with a table being there: that it is not is only a matter of the moment.
+fn or_conflict(error: Error) -> Error {
+    match error {
+        Error::TableNotFound { ident, reason } => Error::Conflict {
+            ident,
+            message: format!("it was there a moment ago, but {reason}"),
+        },
+        e => e,
     }
 }
 
@@ -80,26 +96,41 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
             Ok(_) => break,
         }
     }
-    let written = match catalog.store().latest_manifest(&slot.table).await? {
-        Some(latest) if mode != CreateMode::Overwrite => {
+    let before = catalog.store().latest_manifest(&slot.table).await?;
+    let written = match &before {
+        Some(latest) if mode == CreateMode::Create => {
             return request.over_live(&slot, latest.version).await;
         }
-        Some(latest) => request.over_live(&slot, latest.version).await,
+        Some(latest) => {
+            let written = request.over_live(&slot, latest.version).await;
+            written.map_err(or_conflict)
+        }
         None => request.create_new(&slot).await,
     };
     match written {
-        Ok(dataset) => match registered(&catalog, &slot.ident).await? {
+        Ok(dataset) => match registered_still(&catalog, &slot.ident).await? {
             Some(now) if now.location == slot.location => Ok(dataset),
-            _ => Err(Error::Conflict {
-                ident: slot.ident,
-                message: "it was dropped or deregistered meanwhile".to_string(),
-            }),
+            _ => {
+                // Dropped, if what was there before is gone; deregistered otherwise, and then it is kept.
+                let dropped = match &before {
+                    Some(before) => catalog.store().head(&before.path).await?.is_none(),
+                    None => true,
+                };
+                let wrote = before.is_none() || mode == CreateMode::Overwrite;
+                if dropped && wrote && matches!(drop::is_shared(&catalog, &slot).await, Ok(false)) {
+                    drop::remove_litter(&catalog, &slot).await;
+                }
+                Err(Error::Conflict {
+                    ident: slot.ident,
+                    message: "it was dropped or deregistered meanwhile".to_string(),
+                })
+            }
         },
         // Somebody else wrote the first version of a declared table.
         Err(Error::TableAlreadyExists { .. } | Error::Conflict { .. })
             if mode == CreateMode::ExistOk =>
         {
-            catalog.open_table(slot.ident).await
+            open_winner(&catalog, slot.ident).await
         }
         Err(Error::TableAlreadyExists { ident }) if mode == CreateMode::Overwrite => {
             Err(just_created(ident))

@@ -17,16 +17,18 @@ pub(crate) async fn drop_table(
     reason: Option<String>,
 ) -> Result<DroppedTable> {
     check_existing(ident)?;
-    let Some(slot) = registered(catalog, ident).await? else {
+    let Some(mut slot) = registered(catalog, ident).await? else {
         return Err(not_registered(ident));
     };
     let store = catalog.store();
-    let shared = is_root_table(&slot.location)
-        || !manifest::sharing(store, ident, &slot.location)
-            .await?
-            .is_empty();
+    let mut shared = is_shared(catalog, &slot).await?;
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    deregister(catalog, ident).await?;
+    let gone = deregister(catalog, ident).await?;
+    if let Some(other) = gone.filter(|location| *location != slot.location) {
+        // Dropped and created again since the look: it is the new one that this drop took out.
+        slot = Slot::at(store, ident, &other)?;
+        shared = is_shared(catalog, &slot).await?;
+    }
     let outcome = if shared {
         DropOutcome::Deregistered
     } else {
@@ -39,6 +41,12 @@ pub(crate) async fn drop_table(
         reason,
         outcome,
     ))
+}
+
+/// Whether another table is stored there too.
+pub(crate) async fn is_shared(catalog: &Catalog, slot: &Slot) -> Result<bool> {
+    let sharing = manifest::sharing(catalog.store(), &slot.ident, &slot.location);
+    Ok(is_root_table(&slot.location) || !sharing.await?.is_empty())
 }
 
 /// Whether a location is the directory of a root table, which a stock client may register under other ids.

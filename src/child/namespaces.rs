@@ -73,8 +73,12 @@ pub(crate) async fn create(
     }
     match insert(catalog, ident, &properties).await {
         Ok(()) => {}
-        Err(Error::NamespaceAlreadyExists { .. }) if exist_ok => {
-            return describe(catalog, ident).await;
+        Err(taken @ Error::NamespaceAlreadyExists { .. }) if exist_ok => {
+            return match describe(catalog, ident).await {
+                // The id is a table's.
+                Err(Error::NamespaceNotFound { .. }) => Err(taken),
+                there => there,
+            };
         }
         Err(Error::NamespaceNotFound { .. }) => {
             return Err(Error::NamespaceNotFound { ident: parent });

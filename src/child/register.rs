@@ -93,6 +93,9 @@ pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> R
     let Some(slot) = registered(catalog, ident).await? else {
         return Err(not_registered(ident));
     };
-    deregister(catalog, ident).await?;
-    Ok(slot)
+    let gone = deregister(catalog, ident).await?;
+    match gone.filter(|location| *location != slot.location) {
+        Some(other) => Slot::at(catalog.store(), ident, &other),
+        None => Ok(slot),
+    }
 }

@@ -63,6 +63,10 @@ impl Hiding {
 
 impl Entry {
     pub(crate) fn of_prefix(name: &str) -> Option<Self> {
+        // First of all: the id of a table in a namespace may end as anything.
+        if is_drawn(name) {
+            return Some(Self::ChildDir(name.to_string()));
+        }
         if let Some(table) = name.strip_suffix(".lance") {
             return Some(match ident::check_existing(table, usize::MAX) {
                 Ok(()) => Self::Table(table.to_string()),
@@ -78,9 +82,7 @@ impl Entry {
                 dir: name.to_string(),
             });
         }
-        let (hash, id) = name.split_once('_')?;
-        let is_hash = hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-        (is_hash && id.contains(ident::DELIMITER)).then(|| Self::ChildDir(name.to_string()))
+        None
     }
 
     pub(super) fn of_object(name: &str, size: u64) -> Option<Self> {
@@ -101,6 +103,15 @@ impl Entry {
             object: name.to_string(),
         })
     }
+}
+
+/// `<8 hex digits>_<id with a delimiter>`; no root table that a catalog makes is named so.
+fn is_drawn(dir: &str) -> bool {
+    dir.split_once('_').is_some_and(|(hash, id)| {
+        hash.len() == 8
+            && hash.bytes().all(|b| b.is_ascii_hexdigit())
+            && id.contains(ident::DELIMITER)
+    })
 }
 
 /// Splits `<stem>.deleted.<uuid>.<rest>`, from the right: a stem may hold anything.
@@ -229,9 +240,11 @@ mod tests {
         for other in ["__manifest", "0123abcd_t", "x_a$t", "notes"] {
             assert!(Entry::of_prefix(other).is_none(), "{other}");
         }
-        assert!(matches!(
-            Entry::of_prefix("0123abcd_a$t.lance"),
-            Some(Entry::Table(_))
-        ));
+        for odd in [
+            "0123abcd_a$t.lance".to_string(),
+            format!("0123abcd_a$t.deleted.{id}.purge.x"),
+        ] {
+            assert!(matches!(Entry::of_prefix(&odd), Some(Entry::ChildDir(d)) if d == odd));
+        }
     }
 }

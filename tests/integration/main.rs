@@ -13,6 +13,7 @@ mod support;
 
 mod bad_input;
 mod cases;
+mod children;
 mod common;
 mod crashes;
 mod data;
