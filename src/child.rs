@@ -72,7 +72,7 @@ pub(crate) async fn registered(catalog: &Catalog, ident: &TableIdent) -> Result<
             message: format!("{ident} is registered at {uri:?}, which is not below the root"),
         });
     };
-    Slot::at(store, ident, &location).map(Some)
+    Slot::at_uri(store, ident, &location, uri).map(Some)
 }
 
 pub(crate) fn not_registered(ident: &TableIdent) -> Error {

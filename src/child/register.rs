@@ -32,10 +32,9 @@ pub(crate) async fn register_table(
             reason: format!("there is no version of a table at {:?}", slot.location),
         });
     }
-    if let Some(other) = manifest::sharing(store, ident, &slot.location)
-        .await?
-        .first()
-    {
+    let sharing = manifest::sharing(store, ident, &slot.location).await?;
+    // An id of one part that is registered elsewhere than at its own directory names no table of ours.
+    if let Some(other) = sharing.iter().find(|row| row.id.len() > 1) {
         return Err(Error::InvalidInput {
             message: format!(
                 "{:?} is, holds or is within the location of table {:?}: dropping one would delete both",

@@ -4,6 +4,7 @@ use object_store::path::Path;
 
 use crate::error::Result;
 use crate::ident::TableIdent;
+use crate::store::uri::names_the_same;
 use crate::store::{RootStore, join};
 
 /// Where a table lives and where the records of its drops go.
@@ -40,12 +41,28 @@ impl Slot {
     /// The slot of a table in a namespace, or of the namespace manifest itself: any directory below the root, as a
     /// path relative to it.
     pub(crate) fn at(store: &RootStore, ident: &TableIdent, location: &str) -> Result<Self> {
+        let uri = store.uri_of(location, &store.child(location)?)?;
+        Self::at_uri(store, ident, location, uri)
+    }
+
+    /// The same, with the URI that is known to lead there.
+    pub(crate) fn at_uri(
+        store: &RootStore,
+        ident: &TableIdent,
+        location: &str,
+        uri: String,
+    ) -> Result<Self> {
         let table = store.child(location)?;
+        let uri = match store.uri_of(location, &table) {
+            // Where the store and the URI spell the same name differently.
+            Err(_) if names_the_same(location, &uri) => uri,
+            own => own?,
+        };
         // No name of a root table that a catalog makes holds a `$`, so this is the tombstone of none.
         let stem = format!("{location}$");
         Ok(Self {
             ident: ident.clone(),
-            uri: store.uri_of(location, &table)?,
+            uri,
             tombstone: store.child(&format!("{stem}.deleted"))?,
             marker: join(&table, ".lance-deregistered")?,
             stem,

@@ -87,3 +87,46 @@ pub(super) fn encode_segment(name: &str) -> String {
     }
     out
 }
+
+/// Whether a URI ends with the location, when both are decoded once.
+pub(super) fn names_the_same(location: &str, uri: &str) -> bool {
+    let depth = location.split('/').count();
+    let mut tail: Vec<&str> = uri.rsplit('/').take(depth).collect();
+    tail.reverse();
+    decoded(&tail.join("/")) == decoded(location)
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    let hex = |b: Option<&u8>| b.and_then(|b| char::from(*b).to_digit(16));
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, hex(bytes.get(at + 1)), hex(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_the_same;
+
+    #[test]
+    fn spellings_of_one_name() {
+        assert!(names_the_same("x_a%2A(b)", "memory://root/x_a*(b)"));
+        assert!(names_the_same("d/x_it's", "memory://root/d/x_it%27s"));
+        assert!(!names_the_same(
+            "x_my%2520name",
+            "memory://root/x_my%20name"
+        ));
+        assert!(!names_the_same("x", "memory://root/y"));
+    }
+}

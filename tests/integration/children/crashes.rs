@@ -1,6 +1,6 @@
 //! Child creates, declarations and drops are stopped, or have one request fail, at each of their requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -241,7 +241,7 @@ async fn stop_everywhere(op: Op) {
     let start = op.start().await;
     let requests = requests(op, &start).await;
     // Only writes change what a next process finds.
-    let states = Mutex::new(BTreeMap::new());
+    let states = Mutex::new(BTreeSet::new());
     let (start, states) = (&start, &states);
     let done = each_point(|point| async move {
         let (n, when) = (point / 2, [When::Before, When::After][point % 2]);
@@ -269,10 +269,10 @@ async fn stop_everywhere(op: Op) {
         }
         let made = n + usize::from(when == When::After);
         let effects = log.iter().take(made).filter(|r| r.kind.is_write()).count();
-        let known = states.lock().unwrap().insert(effects, seen.clone());
-        match known {
-            Some(known) => assert_eq!(known, seen, "{at}"),
-            None => op.again(&memory, &seen, &at).await,
+        // What was written together can have landed in any order, so one count may leave different states.
+        let new = states.lock().unwrap().insert(format!("{effects} {seen:?}"));
+        if new {
+            op.again(&memory, &seen, &at).await;
         }
         Some(seen == op.done())
     })

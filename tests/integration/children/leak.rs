@@ -24,12 +24,13 @@ use url::Url;
 pub(super) const SECRET: &str = "sentinel-9f27-secret";
 pub(super) const TOKEN: &str = "sentinel-51ac-token";
 
+/// The URI that a store was made for, and its options.
+type Made = (String, HashMap<String, String>);
+
 /// Notes the options that stores are made with, and makes its stores refuse requests with an error that holds them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leak {
-    /// The root that a store was asked for, and its options.
-    #[allow(clippy::type_complexity)] // URI and options of each store made.
-    pub(super) made: Arc<Mutex<Vec<(String, HashMap<String, String>)>>>,
+    pub(super) made: Arc<Mutex<Vec<Made>>>,
     /// Requests for a path that holds this are refused.
     refused: Arc<Mutex<Option<String>>>,
 }

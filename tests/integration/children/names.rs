@@ -288,6 +288,22 @@ async fn endings(place: &Place) {
 on_both!(endings: names_that_end_like_records_of_the_root_on_local_disk,
     names_that_end_like_records_of_the_root_in_memory);
 
+async fn purge_of_the_root(place: &Place) {
+    let catalog = place.catalog().await;
+    make(&catalog, &[&["a"]]).await;
+    let x = ["a", "x.lance"];
+    catalog.create_table(x, rows(0..3)).await.unwrap();
+    let dropped = catalog.drop_all_tables().await;
+    println!("{dropped:?}");
+    let purged = catalog.purge_dropped(Purge::all()).await;
+    println!("{purged:?}");
+    assert_eq!(read(&catalog, x).await, [0, 1, 2]);
+    assert!(dropped.unwrap().is_empty());
+}
+
+on_both!(purge_of_the_root: a_purge_of_the_root_spares_children_on_local_disk,
+    a_purge_of_the_root_spares_children_in_memory);
+
 /// Two dots in a name lead nowhere, but the base takes them for a path: the name works, or it is refused at once.
 #[tokio::test]
 async fn dots_in_a_name_work_or_are_refused_without_a_request() {
@@ -444,7 +460,7 @@ async fn odd_names_of_stock_clients_on_local_disk() {
 
 #[tokio::test]
 async fn odd_names_of_stock_clients_in_memory() {
-    odd_names(&Place::in_memory(), &["it's", "a*(b)", "a=b"]).await;
+    odd_names(&Place::in_memory(), &["it's", "a=b"]).await;
 }
 
 /// On stores where a URI is not decoded Lance stores such a table under another name than the base asks for. It is

@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::time::Instant;
 
 use lancekeep::lifecycle::FindingKind;
 use lancekeep::{Catalog, CreateMode, Error, ErrorKind, NamespaceIdent, TableState};
 
 use super::races::assert_one_winner;
 use super::{
-    MANIFEST, Place, Stopped, batch_of, each_point, make, numbers, patiently, read, rows_of, tables,
+    MANIFEST, Place, STALL, Stopped, batch_of, each_point, make, numbers, patiently, read, rows_of,
+    tables,
 };
-use crate::common::{catalog_of, ids};
+use crate::common::{LEASE, catalog_of, ids};
 use crate::support::{Gate, SharedMemory};
 
 const T: [&str; 2] = ["a", "t"];
@@ -45,7 +47,9 @@ async fn overtaken(declared: bool) {
         }
         println!("stopped before request {n}: {outcomes:?}");
         assert_one_winner(&[slow, fast], T, outcomes).await;
-        Place::Memory(memory).assert_tidy(&[]).await;
+        let place = Place::Memory(memory);
+        settle(&place).await;
+        place.assert_tidy(&[]).await;
         Some(slow_won)
     })
     .await;
@@ -94,11 +98,40 @@ async fn lance_5909_the_first_use_is_overtaken_anywhere() {
             assert_eq!(listed.unwrap(), ["fast", "slow"], "stopped before {n}");
         }
         let place = Place::Memory(memory);
+        settle(&place).await;
         assert_eq!(place.assert_tidy(&[]).await.len(), 2, "stopped before {n}");
         Some(())
     })
     .await;
     assert!(points.len() > 10);
+}
+
+/// Clears away the records of creates that were overtaken, once their leases are over: a request that was stopped takes
+/// effect later than a lease allows.
+async fn settle(place: &Place) {
+    let start = Instant::now();
+    while place
+        .entries()
+        .await
+        .iter()
+        .any(|name| name.ends_with(".deleted"))
+    {
+        assert!(start.elapsed() < STALL, "{:?}", place.entries().await);
+        tokio::time::sleep(LEASE / 4).await;
+        let Place::Memory(memory) = place else {
+            unreachable!()
+        };
+        let report = catalog_of(&memory.actor())
+            .await
+            .reconcile(false)
+            .await
+            .unwrap();
+        let failed = report
+            .findings
+            .iter()
+            .find(|finding| finding.error.is_some());
+        assert!(failed.is_none(), "{failed:?}");
+    }
 }
 
 /// What is done to the table `a.t`; gives the rows that it saw or wrote, if any.
@@ -237,23 +270,29 @@ async fn pair(declared: bool, slow: Op, fast: Op) {
         let place = Place::Memory(memory);
         let rows = place.manifest().await;
         super::check_rows(&rows);
+        settle(&place).await;
         let mut left = place.entries().await;
         left.remove(MANIFEST);
         let used: BTreeSet<String> = rows.iter().filter_map(|row| row.location.clone()).collect();
-        // Between the base's look and its commit a drop can take out what was created meanwhile, and an overwrite can
-        // come after a drop: a directory may be left, which reconcile tells.
-        let litter: BTreeSet<String> = left.difference(&used).cloned().collect();
-        let report = third.reconcile(true).await.unwrap();
-        let told = report.of(FindingKind::UnregisteredDirectory);
-        let told: BTreeSet<String> = told.map(|f| f.ident.name().to_string()).collect();
-        assert_eq!(litter, told, "{at}");
-        assert!(used.is_subset(&left), "{at}");
-        Some(litter.len())
+        let litter = left != used;
+        if litter {
+            println!("{at}: left {left:?}, used {used:?}");
+            let report = third.reconcile(true).await.unwrap();
+            let told = report.of(FindingKind::UnregisteredDirectory);
+            let told: BTreeSet<String> = told.map(|f| f.ident.name().to_string()).collect();
+            assert_eq!(told, left.difference(&used).cloned().collect(), "{at}");
+        }
+        Some(litter)
     })
     .await;
     assert!(littered.len() > 3);
-    let most = littered.iter().max();
-    assert!(most.is_some_and(|n| *n <= 1), "{littered:?}");
+    // The base tells where the row led to when it looked, not when it took it away: between the two, the drop takes
+    // out a table that it knows nothing of.
+    let blind = slow == Op::Drop && fast == Op::Replace;
+    assert!(
+        blind || !littered.contains(&true),
+        "a directory that no table uses"
+    );
 }
 
 macro_rules! pairs {

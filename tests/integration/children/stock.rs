@@ -169,7 +169,7 @@ async fn default_settings(place: &Place) {
     catalog.drop_table("r1").await.unwrap();
     catalog.purge_table("r1").await.unwrap();
     assert_eq!(list(&theirs, &[]).await, ["d", "r2"]);
-    let left = ["d", "ns$deep$t", "ns$fresh", "ns$t", "r2"];
+    let left = ["d", "ns$deep$t", "ns$t", "r2"];
     assert_eq!(shown(&catalog).await, left);
     catalog.create_table("r1", rows(60..61)).await.unwrap();
     assert_eq!(list(&theirs, &[]).await, ["d", "r1", "r2"]);
@@ -178,7 +178,7 @@ async fn default_settings(place: &Place) {
     // Child drops are the base's.
     let dropped = catalog.drop_table(["ns", "t"]).await.unwrap();
     assert_eq!(dropped.outcome, DropOutcome::Deleted);
-    assert_eq!(list(&theirs, &["ns"]).await, ["fresh"]);
+    assert!(list(&theirs, &["ns"]).await.is_empty());
     assert!(!finds(&theirs, &["ns", "t"]).await);
     // Both go on working on it.
     create(&theirs, &["ns", "t"], 70).await;
@@ -187,14 +187,14 @@ async fn default_settings(place: &Place) {
         .create_table(["ns", "ours"], rows(80..83))
         .await
         .unwrap();
-    assert_eq!(list(&theirs, &["ns"]).await, ["fresh", "ours", "t"]);
+    assert_eq!(list(&theirs, &["ns"]).await, ["ours", "t"]);
     assert!(finds(&theirs, &["ns", "ours"]).await);
     let mut request = DropTableRequest::new();
     request.id = id(&["r2"]);
     theirs.drop_table(request).await.unwrap();
     let status = catalog.table_status("r2").await.unwrap();
     assert_eq!(status, TableState::Absent);
-    let left = ["d", "ns$deep$t", "ns$fresh", "ns$ours", "ns$t", "r1"];
+    let left = ["d", "ns$deep$t", "ns$ours", "ns$t", "r1"];
     assert_eq!(shown(&catalog).await, left);
     let mut request = ListNamespacesRequest::new();
     request.id = id(&[]);
@@ -208,7 +208,7 @@ async fn default_settings(place: &Place) {
     );
 }
 
-/// What is registered at another place is reported, left alone, and can be registered as a child; it is `ns.fresh` then.
+/// What is registered at another place is reported and left alone.
 async fn elsewhere_is_told_and_kept(place: &Place, catalog: &Catalog, theirs: &DirectoryNamespace) {
     for dry_run in [true, false, true] {
         let report = catalog.reconcile(dry_run).await.unwrap();
@@ -227,17 +227,32 @@ async fn elsewhere_is_told_and_kept(place: &Place, catalog: &Catalog, theirs: &D
     catalog.purge_dropped(Purge::all()).await.unwrap();
     assert!(place.entries().await.contains("elsewhere"));
     assert!(!list(theirs, &[]).await.contains(&"alias".to_string()));
-
-    catalog
-        .register_table(["ns", "fresh"], "elsewhere")
-        .await
-        .unwrap();
-    assert_eq!(read(catalog, ["ns", "fresh"]).await, numbers(50..53));
-    assert!(finds(theirs, &["ns", "fresh"]).await);
 }
 
 on_both!(default_settings: a_root_of_a_stock_namespace_on_local_disk,
     a_root_of_a_stock_namespace_in_memory);
+
+/// A table that is registered as a root table at another place is reached as a child once it is registered as one.
+async fn alias_as_child(place: &Place) {
+    let theirs = stock(place, true).await;
+    make(&theirs, &["ns"]).await;
+    write_plain(place, "elsewhere", 50).await;
+    register(&theirs, &["alias"], "elsewhere").await;
+    let catalog = place.catalog().await;
+    catalog
+        .register_table(["ns", "child"], "elsewhere")
+        .await
+        .unwrap();
+    assert_eq!(read(&catalog, ["ns", "child"]).await, numbers(50..53));
+    assert!(finds(&theirs, &["ns", "child"]).await);
+    // As a root table a manifest-only client still has it, so its data stays.
+    let dropped = catalog.drop_table(["ns", "child"]).await.unwrap();
+    assert_eq!(dropped.outcome, DropOutcome::Deregistered);
+    assert!(finds(&stock(place, false).await, &["alias"]).await);
+}
+
+on_both!(alias_as_child: a_root_alias_is_registered_as_a_child_on_local_disk,
+    a_root_alias_is_registered_as_a_child_in_memory);
 
 /// Only the manifest: root tables lie in directories of the base's own naming.
 async fn manifest_only(place: &Place) {
