@@ -21,6 +21,7 @@ use crate::root::declare::declare;
 use crate::root::open::OpenTable;
 use crate::root::status::{TableState, table_state};
 use crate::store::RootStore;
+use crate::versions::fence::Incarnations;
 
 mod builder;
 mod drops;
@@ -49,6 +50,8 @@ struct Inner {
     lifecycle: Lifecycle,
     bases: namespace::Bases,
     retention: Option<Duration>,
+    managed: bool,
+    incarnations: Incarnations,
 }
 
 impl fmt::Debug for Catalog {
@@ -74,18 +77,33 @@ impl Catalog {
         CatalogBuilder::new(uri)
     }
 
-    pub(crate) fn from_parts(lifecycle: Lifecycle, retention: Option<Duration>) -> Self {
+    pub(crate) fn from_parts(
+        lifecycle: Lifecycle,
+        retention: Option<Duration>,
+        managed: bool,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 lifecycle,
                 bases: namespace::Bases::default(),
                 retention,
+                managed,
+                incarnations: Incarnations::default(),
             }),
         }
     }
 
     pub(crate) fn lifecycle(&self) -> &Lifecycle {
         &self.inner.lifecycle
+    }
+
+    /// Whether versions are created through the catalog.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.inner.managed
+    }
+
+    pub(crate) fn incarnations(&self) -> &Incarnations {
+        &self.inner.incarnations
     }
 
     pub(crate) fn store(&self) -> &Arc<RootStore> {

@@ -67,6 +67,17 @@ pub enum Error {
         reason: String,
     },
 
+    /// The table that a writer read was purged; what is there now under its name is another one. Open it again.
+    #[snafu(display(
+        "table {ident} is not the one that was read: {reason}; open it again to write to it"
+    ))]
+    TableReplaced {
+        /// The table written to.
+        ident: TableIdent,
+        /// What tells them apart.
+        reason: String,
+    },
+
     /// A live table already has this name.
     #[snafu(display("table {ident} already exists"))]
     TableAlreadyExists {
@@ -222,6 +233,8 @@ pub enum ErrorKind {
     TableNotFound,
     /// The version or tag is not there.
     VersionNotFound,
+    /// Open the table again.
+    TableReplaced,
     /// Choose another name or mode.
     TableAlreadyExists,
     /// Create the namespace first.
@@ -260,6 +273,7 @@ impl Error {
             Self::InvalidInput { .. } => ErrorKind::InvalidInput,
             Self::TableNotFound { .. } => ErrorKind::TableNotFound,
             Self::VersionNotFound { .. } => ErrorKind::VersionNotFound,
+            Self::TableReplaced { .. } => ErrorKind::TableReplaced,
             Self::TableAlreadyExists { .. } => ErrorKind::TableAlreadyExists,
             Self::NamespaceNotFound { .. } => ErrorKind::NamespaceNotFound,
             Self::NamespaceAlreadyExists { .. } => ErrorKind::NamespaceAlreadyExists,

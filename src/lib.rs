@@ -61,7 +61,7 @@
 //!   know tombstones: it goes on seeing and writing a dropped table, and what it commits is in the kept history, there
 //!   after an undrop. Stock *namespace* clients see Lance's own marker and stop listing and opening the table.
 //! - A writer that keeps a handle over a drop, a purge and another create of the same name can commit onto the new
-//!   table, as with plain Lance.
+//!   table, as with plain Lance; [managed versioning](catalog::CatalogBuilder::managed_versioning) refuses that.
 //! - Handles opened before a purge fail when it deletes what they still need.
 //! - The drop of a table in a namespace is immediate and final in this version; its
 //!   [`outcome`](lifecycle::DroppedTable::outcome) says so, and a retention asked for it is refused.
@@ -81,11 +81,20 @@
 //! registered at another place is not shown; [`Catalog::reconcile`] reports it, and
 //! [`Catalog::register_table`] gives it an id in a namespace.
 //!
+//! # Managed versioning
+//!
+//! With [`managed_versioning`](catalog::CatalogBuilder::managed_versioning) the datasets that a catalog returns commit
+//! through it, and so does every client that asks it for a table and follows the namespace protocol's
+//! `managed_versioning` (`DatasetBuilder::from_namespace`, `Dataset::write_into_namespace`, LanceDB, over REST too). A
+//! commit to a dropped table is refused, and so is one by a writer that read an earlier table of the name. A version is
+//! still its manifest in the table's directory and nothing else, so every stock reader sees the same. See [`versions`] and
+//! [`manifest_store`] for what it costs, and what stays open for stock writers.
+//!
 //! # Map
 //!
 //! [`Catalog`] has every operation; [`catalog`] its builders and options; [`listing`] pages and streams; [`table`]
 //! what creating, opening and asking for the state of a table take and give; [`lifecycle`] the protocol, and what
-//! drops, purges and reconciliation report; [`ident`] names; [`error`] what each kind of error asks of the caller.
+//! drops, purges and reconciliation report; [`versions`] a table's versions; [`manifest_store`] Lance's external manifest store on any namespace; [`ident`] names; [`error`] what each kind of error asks of the caller.
 //! A catalog is a [`LanceNamespace`](lance_namespace::LanceNamespace) too, for clients that speak that trait, and with
 //! the feature `rest` for those that speak its REST form. Public items say what they cost in requests where they cost any.
 
@@ -98,8 +107,11 @@ pub mod error;
 pub mod ident;
 pub mod lifecycle;
 pub mod listing;
+mod managed;
+pub mod manifest_store;
 mod root;
 mod store;
+pub mod versions;
 
 /// What creating, opening and asking for the state of a table or namespace take and give.
 pub mod table {
@@ -120,8 +132,10 @@ pub use catalog::{Catalog, Purge};
 pub use error::{Error, ErrorKind, Result};
 pub use ident::{NamespaceIdent, TableIdent};
 pub use lifecycle::{DropOutcome, DroppedTable};
+pub use manifest_store::NamespaceExternalManifestStore;
 pub use store::{Clock, SystemClock};
 pub use table::{CreateMode, Namespace, TableData, TableState};
+pub use versions::TableVersion;
 
 pub use arrow;
 pub use chrono;

@@ -23,6 +23,9 @@
 //!   data files are still there and no manifest is → commit version 1 (commit point) → delete the tombstone. While it
 //!   stands nobody drops or purges, so a purge of an earlier table of that name cannot take files of the new one;
 //!   it hides nothing that has a version, so a late one cannot hide somebody else's new table either.
+//! - **commit** (under managed versioning, see [`versions`](crate::versions)): read the tombstone → find the latest version →
+//!   create the next one's manifest if absent (commit point), at most half a commit window after the tombstone was asked
+//!   for. A purge waits until its drop is a whole window old, so no commit lands in what it has emptied.
 //! - **purge**: decide *purge* → for an expired drop, compare the store's own times of claim and tombstone (too early:
 //!   re-issue the drop under a new id, with the time since when it is held) → remove the data → list again until nothing is there → delete tombstone → delete claim. On local disk the directory is
 //!   renamed away first, in one step; on object stores the names that a later table could use again go first. The
@@ -73,12 +76,17 @@ pub(crate) use tombstone::{Creating, Tombstone};
 /// How often an operation starts over because somebody finished another one under it.
 pub(crate) const MAX_ROUNDS: usize = 16;
 
+/// The commit window unless the catalog's builder is told another: 10 seconds.
+pub(crate) const COMMIT_WINDOW: Duration = Duration::from_secs(10);
+
 /// The state machine over one root.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     pub(crate) store: Arc<RootStore>,
     restore_lease: Duration,
     purge_lease: Duration,
+    /// Under managed versioning, how old a drop must be before its data is deleted.
+    commit_window: Option<Duration>,
     /// Claims of ours whose work ended in an error with nothing under way: we may go on at once, nobody else may.
     resumable: Mutex<HashSet<(Uuid, Uuid, u32)>>,
 }
@@ -132,13 +140,21 @@ impl Lifecycle {
         store: Arc<RootStore>,
         restore_lease: Duration,
         purge_lease: Duration,
+        commit_window: Option<Duration>,
     ) -> Self {
         Self {
             store,
             restore_lease,
             purge_lease,
+            commit_window,
             resumable: Mutex::default(),
         }
+    }
+
+    /// How long after its look at the drop state a commit may take effect. Without managed versioning no purge waits for
+    /// it; version operations keep to it all the same.
+    pub(crate) fn commit_window(&self) -> Duration {
+        self.commit_window.unwrap_or(COMMIT_WINDOW)
     }
 
     /// Patience with another process that creates the table: longer than its lease.

@@ -3,13 +3,18 @@
 //! Promises: what is dropped is not opened, and a create never shows old rows. Refuses: names that leave the root,
 //! and opening what only looks like a table.
 
+use std::sync::Arc;
+
 use lance::dataset::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::transaction::{Operation, Transaction};
+use lance_table::io::commit::CommitHandler;
 use uuid::Uuid;
 
+use crate::catalog::Catalog;
 use crate::error::{Error, Result, from_lance};
 use crate::ident::{self, TableIdent};
+use crate::managed::ManagedCommitHandler;
 use crate::store::{RootStore, Slot};
 
 pub(crate) mod create;
@@ -54,9 +59,31 @@ fn root_name(ident: &TableIdent) -> Result<&str> {
 
 /// Opens what is in the directory of a table, hidden or not: the requests of `Dataset` open.
 pub(crate) async fn load(store: &RootStore, slot: &Slot) -> Result<Dataset> {
+    load_with(store, slot, store.commit_handler.clone()).await
+}
+
+/// The same, with the commit handler that the catalog gives to its users.
+pub(crate) async fn load_for(catalog: &Catalog, slot: &Slot) -> Result<Dataset> {
+    load_with(catalog.store(), slot, commit_handler(catalog, slot)).await
+}
+
+/// The commit handler of a dataset that is given to a user.
+pub(crate) fn commit_handler(catalog: &Catalog, slot: &Slot) -> Arc<dyn CommitHandler> {
+    match catalog.is_managed() {
+        true => Arc::new(ManagedCommitHandler::new(catalog, slot)),
+        false => catalog.store().commit_handler.clone(),
+    }
+}
+
+async fn load_with(
+    store: &RootStore,
+    slot: &Slot,
+    handler: Arc<dyn CommitHandler>,
+) -> Result<Dataset> {
     DatasetBuilder::from_uri(&slot.uri)
         .with_store_params(store.params.clone())
         .with_session(store.session.clone())
+        .with_commit_handler(handler)
         .load()
         .await
         .map_err(|e| from_lance(e, "open", &slot.ident, &store.redactor))

@@ -15,14 +15,15 @@ use lance::session::Session;
 use lance_io::object_store::{
     ObjectStore, ObjectStoreParams, StorageOptionsAccessor, WrappingObjectStore,
 };
-use lance_table::io::commit::{CommitHandler, ManifestLocation, commit_handler_from_url};
+use lance_table::io::commit::{CommitHandler, commit_handler_from_url};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode};
 
 use crate::error::{Error, Redactor, Result, is_retryable_store_error};
 use crate::ident::{MAX_CHILD_ID_LEN, MAX_LOCAL_CHILD_ID_LEN, MAX_LOCAL_NAME_LEN, MAX_NAME_LEN};
 
 mod local;
+mod manifests;
 mod slot;
 mod uri;
 
@@ -55,6 +56,14 @@ pub(crate) enum Created {
     New,
     /// Somebody else's object is there (its content, unless it vanished again).
     Exists(Option<(Bytes, ObjectMeta)>),
+}
+
+/// What became of publishing a manifest.
+pub(crate) enum Published {
+    /// It is there, with this tag.
+    Here { e_tag: Option<String> },
+    /// Another one is.
+    Other,
 }
 
 /// The store, the root in it, and what every request under it needs.
@@ -288,26 +297,14 @@ impl RootStore {
     /// `content` must be unique to the caller: finding it under the name means that an acknowledgement was lost.
     pub(crate) async fn create(&self, path: &Path, content: Bytes) -> Result<Created> {
         use object_store::Error as E;
-        let options = PutOptions {
-            mode: PutMode::Create,
-            ..Default::default()
-        };
         let put = self
             .store
             .inner
-            .put_opts(path, content.clone().into(), options)
+            .put_opts(path, content.clone().into(), PutMode::Create.into())
             .await;
         let error = match put {
             Ok(_) => return Ok(Created::New),
-            Err(E::NotImplemented { .. } | E::NotSupported { .. }) => {
-                return Err(Error::Unsupported {
-                    message: format!(
-                        "the store under {:?} has no atomic create-if-absent (conditional put), which every drop, \
-                         restore and commit needs; nothing was written",
-                        self.root_uri
-                    ),
-                });
-            }
+            Err(E::NotImplemented { .. } | E::NotSupported { .. }) => return Err(self.no_create()),
             Err(e) => e,
         };
         let exists = matches!(error, E::AlreadyExists { .. } | E::Precondition { .. });
@@ -322,6 +319,16 @@ impl RootStore {
             Ok(found) if exists || found.is_some() => Ok(Created::Exists(found)),
             Err(e) if exists => Err(e),
             _ => Err(self.storage("create", path, error)),
+        }
+    }
+
+    fn no_create(&self) -> Error {
+        Error::Unsupported {
+            message: format!(
+                "the store under {:?} has no atomic create-if-absent (conditional put), which every drop, restore and \
+                 commit needs; nothing was written",
+                self.root_uri
+            ),
         }
     }
 
@@ -393,59 +400,6 @@ impl RootStore {
                 .collect(),
             listed.common_prefixes.iter().filter_map(name).collect(),
         ))
-    }
-
-    /// The latest manifest of the table, resolved as Lance does it: 1 LIST of one page where LIST is ordered.
-    pub(crate) async fn latest_manifest(&self, table: &Path) -> Result<Option<ManifestLocation>> {
-        use lance_core::Error as L;
-        if let Some(dir) = self.local_path(table) {
-            let found = match tokio::fs::metadata(&dir).await {
-                Ok(found) => found.is_dir(),
-                // A link into a volume that is not mounted is no missing table.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound && !dir.is_symlink() => false,
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidFilename => false,
-                Err(e) => return Err(self.local_failure("stat", table, e)),
-            };
-            if !found {
-                return Ok(None);
-            }
-        }
-        match self
-            .commit_handler
-            .resolve_latest_location(table, &self.store)
-            .await
-        {
-            Ok(location) => Ok(Some(location)),
-            Err(L::NotFound { .. } | L::DatasetNotFound { .. }) => Ok(None),
-            Err(e) if is_not_found(&e) => Ok(None),
-            Err(e) => Err(self.storage_via_lance("find the latest version in", table, e)),
-        }
-    }
-
-    /// The manifest of a version: 1 HEAD, or 2 with the old naming scheme.
-    pub(crate) async fn manifest_of(
-        &self,
-        table: &Path,
-        version: u64,
-    ) -> Result<Option<ManifestLocation>> {
-        let located = self
-            .commit_handler
-            .resolve_version_location(table, version, &self.store.inner)
-            .await;
-        match located {
-            // Lance does not look whether a manifest with an old name exists.
-            Ok(location) if location.size.is_none() => {
-                let meta = self.head(&location.path).await?;
-                Ok(meta.map(|m| ManifestLocation {
-                    size: Some(m.size),
-                    e_tag: m.e_tag,
-                    ..location
-                }))
-            }
-            Ok(location) => Ok(Some(location)),
-            Err(e) if is_not_found(&e) => Ok(None),
-            Err(e) => Err(self.storage_via_lance("find a version in", table, e)),
-        }
     }
 }
 

@@ -10,8 +10,8 @@ use lance_io::object_store::WrappingObjectStore;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::lifecycle::Lifecycle;
 use crate::lifecycle::claim::MAX_LEASE;
+use crate::lifecycle::{COMMIT_WINDOW, Lifecycle};
 use crate::store::{Clock, RootStore, SystemClock};
 
 /// How long a drop is kept unless the catalog or the drop says otherwise: 7 days.
@@ -31,6 +31,8 @@ pub struct CatalogBuilder {
     wrapper: Option<Arc<dyn WrappingObjectStore>>,
     restore_lease: Duration,
     purge_lease: Duration,
+    managed: bool,
+    commit_window: Duration,
 }
 
 impl fmt::Debug for CatalogBuilder {
@@ -55,6 +57,8 @@ impl CatalogBuilder {
             wrapper: None,
             restore_lease: RESTORE_LEASE,
             purge_lease: PURGE_LEASE,
+            managed: false,
+            commit_window: COMMIT_WINDOW,
         }
     }
 
@@ -109,6 +113,25 @@ impl CatalogBuilder {
         self
     }
 
+    /// Whether the versions of tables are created through the catalog: by the datasets that it returns, and by every
+    /// client that asks it for a table and follows `managed_versioning`. Then a commit to a dropped table is refused, and
+    /// so is one by a writer that read an earlier table of the name. What is on disk is the same, so stock readers read on.
+    ///
+    /// It is a matter of the whole root: switch it on in every catalog that writes or purges there. A purge waits until its
+    /// drop is one [`commit_window`](Self::commit_window) old. Default: `false`.
+    pub fn managed_versioning(mut self, managed: bool) -> Self {
+        self.managed = managed;
+        self
+    }
+
+    /// How long a commit under managed versioning may take from its look at the drop state until it has taken effect; the
+    /// same in every catalog of a root. The commit itself stops after half of it, so a single request to the store, its
+    /// retries included, may take the other half. A purge of a drop that is younger waits for the rest. Default: 10 seconds.
+    pub fn commit_window(mut self, window: Duration) -> Self {
+        self.commit_window = window;
+        self
+    }
+
     /// The catalog. Resolves the root and looks at nothing but, on local disk, the root directory itself; writes
     /// nothing, and the root need not exist yet.
     ///
@@ -122,6 +145,13 @@ impl CatalogBuilder {
                 message: "a lease must be longer than zero, and at most a day".to_string(),
             });
         }
+        let too_long = self.commit_window * 4 > self.purge_lease;
+        if self.managed && (too_long || self.commit_window.is_zero()) {
+            return Err(Error::InvalidInput {
+                message: "the commit window must be longer than zero, and at most a quarter of a purge's lease"
+                    .to_string(),
+            });
+        }
         let session = self.session.unwrap_or_default();
         let store = RootStore::connect(
             &self.uri,
@@ -131,7 +161,12 @@ impl CatalogBuilder {
             self.clock,
         )
         .await?;
-        let lifecycle = Lifecycle::new(Arc::new(store), self.restore_lease, self.purge_lease);
-        Ok(Catalog::from_parts(lifecycle, self.retention))
+        let lifecycle = Lifecycle::new(
+            Arc::new(store),
+            self.restore_lease,
+            self.purge_lease,
+            self.managed.then_some(self.commit_window),
+        );
+        Ok(Catalog::from_parts(lifecycle, self.retention, self.managed))
     }
 }

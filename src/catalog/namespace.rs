@@ -19,13 +19,14 @@ use lance_namespace::{LanceNamespace, NamespaceError};
 use crate::catalog::Catalog;
 use crate::child;
 use crate::error::Error;
-use crate::ident::{NamespaceIdent, TableIdent};
+use crate::ident::TableIdent;
 use crate::root;
-use crate::root::create::CreateMode;
 use crate::root::status::TableState;
 use crate::store::Slot;
 
+mod namespaces;
 mod routing;
+mod versions;
 
 pub(super) use routing::Bases;
 use routing::{
@@ -271,6 +272,46 @@ macro_rules! on_the_base {
                 })
             }
 
+            async fn describe_table(
+                &self,
+                request: DescribeTableRequest,
+            ) -> Result<DescribeTableResponse> {
+                let base = self.base_of(&request.id).await?;
+                let mut described = self.cleaned(base.describe_table(request).await)?;
+                if self.is_managed() {
+                    described.managed_versioning = Some(true);
+                }
+                Ok(described)
+            }
+
+            async fn list_table_versions(
+                &self,
+                request: ListTableVersionsRequest,
+            ) -> Result<ListTableVersionsResponse> {
+                self.versions_listed(request).await
+            }
+
+            async fn create_table_version(
+                &self,
+                request: CreateTableVersionRequest,
+            ) -> Result<CreateTableVersionResponse> {
+                self.version_created(request).await
+            }
+
+            async fn describe_table_version(
+                &self,
+                request: DescribeTableVersionRequest,
+            ) -> Result<DescribeTableVersionResponse> {
+                self.version_described(request).await
+            }
+
+            async fn batch_delete_table_versions(
+                &self,
+                request: BatchDeleteTableVersionsRequest,
+            ) -> Result<BatchDeleteTableVersionsResponse> {
+                self.versions_deleted(request).await
+            }
+
             fn namespace_id(&self) -> String {
                 format!("lancekeep(root={})", self.root_uri())
             }
@@ -279,7 +320,6 @@ macro_rules! on_the_base {
 }
 
 on_the_base! {
-    describe_table(DescribeTableRequest) -> DescribeTableResponse;
     count_table_rows(CountTableRowsRequest) -> i64;
     insert_into_table(InsertIntoTableRequest, data: Bytes) -> InsertIntoTableResponse;
     merge_insert_into_table(MergeInsertIntoTableRequest, data: Bytes) -> MergeInsertIntoTableResponse;
@@ -293,10 +333,6 @@ on_the_base! {
     drop_table_index(DropTableIndexRequest) -> DropTableIndexResponse;
     restore_table(RestoreTableRequest) -> RestoreTableResponse;
     rename_table(RenameTableRequest) -> RenameTableResponse;
-    list_table_versions(ListTableVersionsRequest) -> ListTableVersionsResponse;
-    create_table_version(CreateTableVersionRequest) -> CreateTableVersionResponse;
-    describe_table_version(DescribeTableVersionRequest) -> DescribeTableVersionResponse;
-    batch_delete_table_versions(BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse;
     update_table_schema_metadata(UpdateTableSchemaMetadataRequest) -> UpdateTableSchemaMetadataResponse;
     update_field_metadata(UpdateFieldMetadataRequest) -> UpdateFieldMetadataResponse;
     get_table_stats(GetTableStatsRequest) -> GetTableStatsResponse;
@@ -405,7 +441,9 @@ impl Catalog {
                 child::check_new(self.store(), &ident)?;
                 child::must_exist(self, &ident.namespace()).await?;
                 let declared = self.child_base().await?.declare_table(request).await;
-                return self.put_in(&ident, declared).await;
+                let mut declared = self.put_in(&ident, declared).await?;
+                declared.managed_versioning = self.is_managed().then_some(true);
+                return Ok(declared);
             }
         } else {
             refuse_properties(request.properties.as_ref(), NO_ROOT_PROPERTIES)?;
@@ -431,59 +469,8 @@ impl Catalog {
         })?;
         Ok(DeclareTableResponse {
             location: Some(location),
+            managed_versioning: self.is_managed().then_some(true),
             ..Default::default()
         })
-    }
-
-    async fn make_namespace(
-        &self,
-        request: CreateNamespaceRequest,
-    ) -> Result<CreateNamespaceResponse> {
-        let ident = NamespaceIdent::from(namespace_parts(&request.id)?);
-        let create = Catalog::create_namespace(self, ident)
-            .properties(request.properties.unwrap_or_default());
-        let made = match create_mode(request.mode.as_deref())? {
-            CreateMode::Create => create.await?,
-            CreateMode::ExistOk => create.exist_ok().await?,
-            CreateMode::Overwrite => {
-                return Err(unsupported(
-                    "a namespace cannot be overwritten; drop it first",
-                ));
-            }
-        };
-        Ok(CreateNamespaceResponse {
-            properties: Some(made.properties.into_iter().collect()),
-            ..Default::default()
-        })
-    }
-
-    async fn remove_namespace(
-        &self,
-        request: DropNamespaceRequest,
-    ) -> Result<DropNamespaceResponse> {
-        let drop = Catalog::drop_namespace(self, namespace_parts(&request.id)?);
-        let lower = |text: &Option<String>| text.as_deref().map(str::to_ascii_lowercase);
-        let skip = match lower(&request.mode).as_deref() {
-            None | Some("fail") => false,
-            Some("skip") => true,
-            Some(other) => return Err(invalid(format!("unknown mode {other:?}; fail or skip"))),
-        };
-        match lower(&request.behavior).as_deref() {
-            None | Some("restrict") => {}
-            Some("cascade") => {
-                return Err(unsupported("a namespace is dropped only when it is empty"));
-            }
-            Some(other) => {
-                return Err(invalid(format!(
-                    "unknown behavior {other:?}; restrict or cascade"
-                )));
-            }
-        }
-        if skip {
-            drop.if_exists().await?;
-        } else {
-            drop.await?;
-        }
-        Ok(DropNamespaceResponse::default())
     }
 }

@@ -8,6 +8,7 @@ use crate::child::{check_existing, not_registered, registered};
 use crate::error::{Error, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
+use crate::root;
 use crate::root::open::OpenTable;
 use crate::root::status::TableState;
 use crate::store::Slot;
@@ -24,7 +25,8 @@ pub(crate) async fn open(request: &OpenTable) -> Result<Dataset> {
         };
         let builder = DatasetBuilder::from_uri(&slot.uri)
             .with_store_params(store.params.clone())
-            .with_session(store.session.clone());
+            .with_session(store.session.clone())
+            .with_commit_handler(root::commit_handler(catalog, &slot));
         let error = match request.aim(builder).load().await {
             Ok(dataset) => return Ok(dataset),
             Err(e) => from_lance(e, "open", ident, &store.redactor),

@@ -96,7 +96,9 @@ impl From<Error> for NamespaceError {
             ErrorKind::NamespaceNotEmpty => Self::NamespaceNotEmpty { message },
             ErrorKind::VersionNotFound => Self::TableVersionNotFound { message },
             ErrorKind::TableAlreadyExists => Self::TableAlreadyExists { message },
-            ErrorKind::TableNotDropped => Self::InvalidTableState { message },
+            ErrorKind::TableNotDropped | ErrorKind::TableReplaced => {
+                Self::InvalidTableState { message }
+            }
             ErrorKind::PurgeInProgress | ErrorKind::RestoreInProgress | ErrorKind::Conflict => {
                 Self::ConcurrentModification { message }
             }

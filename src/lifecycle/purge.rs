@@ -1,5 +1,7 @@
 //! Purge: give the space of a dropped table back, for good.
 
+use std::time::Duration;
+
 use lance_table::io::commit::{ManifestLocation, VERSIONS_DIR};
 use object_store::ObjectMeta;
 use object_store::path::Path;
@@ -218,6 +220,10 @@ impl Lifecycle {
                 return Ok(None);
             }
         }
+        if let Some(window) = self.commit_window {
+            self.outwait_commits(slot, tombstone, window, &mut lease)
+                .await?;
+        }
         let removed = if self.store.local_path(&slot.table).is_some() {
             self.remove_local(slot, &mut lease).await?
         } else {
@@ -227,6 +233,33 @@ impl Lifecycle {
         self.delete_tombstone(slot, &lease).await?;
         self.delete_claims(slot, &lease.claim).await;
         Ok(Some(removed))
+    }
+
+    /// Waits until the drop is a commit window old by the store's own clock: 1 HEAD, and the wait where the claim is younger
+    /// than that. A commit that saw no drop has taken effect by then.
+    async fn outwait_commits(
+        &self,
+        slot: &Slot,
+        tombstone: &Tombstone,
+        window: Duration,
+        lease: &mut Lease,
+    ) -> Result<()> {
+        let path = claim_path(&self.store, slot, tombstone.drop_id, lease.claim.generation)?;
+        let claimed = self.store.head(&path).await;
+        let claimed = self.resumable_on_error(lease, claimed)?;
+        let age = match (claimed, tombstone.last_modified) {
+            (Some(claimed), Some(dropped)) => {
+                let age = claimed.last_modified - dropped - granularity(claimed.last_modified);
+                age.to_std().unwrap_or_default()
+            }
+            _ => Duration::ZERO,
+        };
+        if let Some(wait) = window.checked_sub(age) {
+            tokio::time::sleep(wait).await;
+            self.renew(slot, lease).await?;
+            self.still_ours(slot, lease).await?;
+        }
+        Ok(())
     }
 
     /// Whether an expired drop is expired by the store's own clock too: the claim was written when the retention was

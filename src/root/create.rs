@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchIterator};
-use lance::dataset::transaction::Transaction;
+use lance::dataset::transaction::{Operation, Transaction};
 use lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
 };
@@ -19,9 +19,11 @@ use crate::child;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
 use crate::lifecycle::{CommitFailure, Tombstone, tombstone};
+use crate::managed::ManagedCommitHandler;
 use crate::root::data::{Source, TableData};
 use crate::root::{self, data_files, is_committed};
 use crate::store::{RootStore, Slot, join};
+use crate::versions::fence::INCARNATION;
 
 /// How long a commit into a directory that nobody else knows may take.
 const PRIVATE_COMMIT: Duration = Duration::from_secs(600);
@@ -195,7 +197,7 @@ impl CreateTable {
         let base = catalog.store().latest_manifest(&slot.table).await?;
         let (mode, dest) = match &base {
             Some(_) => {
-                let hidden = match root::load(catalog.store(), slot).await {
+                let hidden = match root::load_for(&catalog, slot).await {
                     Ok(hidden) => hidden,
                     Err(e) => return Err(overtaken(&catalog, slot, &tombstone, e).await),
                 };
@@ -264,7 +266,12 @@ impl CreateTable {
         };
         let store = self.catalog.store();
         match written {
-            Ok(transaction) => Ok((transaction, dest)),
+            Ok(mut transaction) => {
+                if matches!(params.mode, WriteMode::Create) {
+                    incarnate(&mut transaction);
+                }
+                Ok((transaction, dest))
+            }
             Err(e) => {
                 remove_empty_dirs(store, slot).await;
                 Err(from_lance(
@@ -284,6 +291,20 @@ impl IntoFuture for CreateTable {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
+    }
+}
+
+/// Gives a new table its incarnation, which every later version inherits.
+fn incarnate(transaction: &mut Transaction) {
+    if let Operation::Overwrite {
+        config_upsert_values,
+        ..
+    } = &mut transaction.operation
+    {
+        let id = Uuid::new_v4().to_string();
+        config_upsert_values
+            .get_or_insert_default()
+            .insert(INCARNATION.to_string(), id);
     }
 }
 
@@ -398,13 +419,24 @@ async fn commit_leased(
     if let Some(version) = params.data_storage_version {
         builder = builder.with_storage_format(version);
     }
+    let managed = catalog
+        .is_managed()
+        .then(|| Arc::new(ManagedCommitHandler::creating(catalog, slot)));
+    if let Some(handler) = &managed {
+        builder = builder.with_commit_handler(handler.clone());
+    }
     in_doubt.store(true, Ordering::Relaxed);
     let error = match builder.execute(transaction).await {
-        Ok(dataset) => return Ok(dataset),
+        Ok(dataset) => {
+            if let Some(handler) = managed {
+                handler.created();
+            }
+            return Ok(dataset);
+        }
         Err(e) => from_lance(e, "commit", &slot.ident, &store.redactor),
     };
     match is_committed(store, slot, base, id).await {
-        Ok(true) => root::load(store, slot)
+        Ok(true) => root::load_for(catalog, slot)
             .await
             .map_err(CommitFailure::Unknown),
         // A refusal is final; after anything else the request may still be under way.

@@ -114,7 +114,7 @@ impl OpenTable {
     async fn attempt(&self, store: &Arc<RootStore>, slot: &Slot) -> Result<Option<Dataset>> {
         let (tell, told) = oneshot::channel();
         let gate = Arc::new(Gate {
-            handler: store.commit_handler.clone(),
+            handler: root::commit_handler(&self.catalog, slot),
             first: Mutex::new(Some(First {
                 check: check(self.catalog.clone(), slot.clone()).boxed(),
                 tell,
@@ -128,10 +128,12 @@ impl OpenTable {
         let confirm = async {
             match told.await {
                 Ok(Answer::Hidden(error)) => Err(error),
-                Ok(Answer::Resolved(how, location)) => Ok(match again(store, slot, how).await? {
-                    Some(now) => same(&location, &now),
-                    None => false,
-                }),
+                Ok(Answer::Resolved(how, location)) => {
+                    Ok(match again(&self.catalog, slot, how).await? {
+                        Some(now) => same(&location, &now),
+                        None => false,
+                    })
+                }
                 // Lance never got as far as a manifest; its own error says why.
                 Err(_) => Ok(true),
             }
@@ -234,9 +236,12 @@ enum Answer {
     Resolved(Resolve, ManifestLocation),
 }
 
-async fn again(store: &RootStore, slot: &Slot, how: Resolve) -> Result<Option<ManifestLocation>> {
+async fn again(catalog: &Catalog, slot: &Slot, how: Resolve) -> Result<Option<ManifestLocation>> {
+    let store = catalog.store();
     let handler = &store.commit_handler;
     let resolved = match how {
+        // With the tag that the first resolution gave it.
+        Resolve::Latest if catalog.is_managed() => return store.latest_tagged(&slot.table).await,
         Resolve::Latest => return store.latest_manifest(&slot.table).await,
         Resolve::Version(version) => {
             handler

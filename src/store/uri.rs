@@ -121,12 +121,9 @@ mod tests {
 
     #[test]
     fn spellings_of_one_name() {
-        assert!(names_the_same("x_a%2A(b)", "memory://root/x_a*(b)"));
-        assert!(names_the_same("d/x_it's", "memory://root/d/x_it%27s"));
-        assert!(!names_the_same(
-            "x_my%2520name",
-            "memory://root/x_my%20name"
-        ));
-        assert!(!names_the_same("x", "memory://root/y"));
+        assert!(names_the_same("x_a%2A(b)", "memory://r/x_a*(b)"));
+        assert!(names_the_same("d/x_it's", "memory://r/d/x_it%27s"));
+        assert!(!names_the_same("x_my%2520name", "memory://r/x_my%20name"));
+        assert!(!names_the_same("x", "memory://r/y"));
     }
 }

@@ -19,6 +19,7 @@ mod crashes;
 mod data;
 mod interleavings;
 mod lifecycle;
+mod managed;
 mod namespace;
 mod races;
 mod reconcile;

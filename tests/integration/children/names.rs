@@ -293,12 +293,10 @@ async fn purge_of_the_root(place: &Place) {
     make(&catalog, &[&["a"]]).await;
     let x = ["a", "x.lance"];
     catalog.create_table(x, rows(0..3)).await.unwrap();
-    let dropped = catalog.drop_all_tables().await;
-    println!("{dropped:?}");
-    let purged = catalog.purge_dropped(Purge::all()).await;
-    println!("{purged:?}");
+    let dropped = catalog.drop_all_tables().await.unwrap();
+    let purged = catalog.purge_dropped(Purge::all()).await.unwrap();
     assert_eq!(read(&catalog, x).await, [0, 1, 2]);
-    assert!(dropped.unwrap().is_empty());
+    assert!(dropped.is_empty() && purged.tables.is_empty(), "{purged:?}");
 }
 
 on_both!(purge_of_the_root: a_purge_of_the_root_spares_children_on_local_disk,
@@ -460,7 +458,7 @@ async fn odd_names_of_stock_clients_on_local_disk() {
 
 #[tokio::test]
 async fn odd_names_of_stock_clients_in_memory() {
-    odd_names(&Place::in_memory(), &["it's", "a=b"]).await;
+    odd_names(&Place::in_memory(), &["it's", "a*(b)", "a=b"]).await;
 }
 
 /// On stores where a URI is not decoded Lance stores such a table under another name than the base asks for. It is

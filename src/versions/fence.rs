@@ -1,0 +1,284 @@
+//! Which table a version belongs to: what keeps a writer of an earlier table of the same name out.
+//!
+//! Every table that a catalog creates carries an incarnation in its manifests' configuration, a UUID that is new for each
+//! creation and that every later version inherits. A new version must carry the one of the version before it. That stops
+//! whoever builds on a manifest of an earlier table. A writer that reads on before it commits, as Lance does, builds on the
+//! new table's manifest, though; so a writer also says which version it began with (the anchor), and that must still be
+//! the same object.
+//!
+//! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every file that a new
+//! version names, and the one before does not, must exist: those of an earlier table were purged. What stays open is a
+//! stock client with a handle of an earlier table that writes its files after the new one was created: Lance builds its
+//! version on the new table, as if it had read that.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use lance_table::format::{DeletionFile, pb};
+use lance_table::io::commit::ManifestLocation;
+use lance_table::io::deletion::relative_deletion_file_path;
+
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::store::join;
+use crate::versions::Chain;
+
+/// The key of the incarnation in a manifest's configuration.
+pub(crate) const INCARNATION: &str = "lancekeep.incarnation";
+
+/// Files looked for one by one; more are looked for in a listing.
+const FEW: usize = 16;
+
+/// Incarnations kept in memory.
+const CACHED: usize = 1024;
+
+/// The version that a writer began with, as it found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    pub(crate) version: u64,
+    pub(crate) e_tag: Option<String>,
+    pub(crate) size: Option<u64>,
+}
+
+impl Anchor {
+    /// Whether what is there now is what the writer found. Without a tag on one side only the size tells.
+    fn is(&self, now: &ManifestLocation) -> bool {
+        let same = |a: &Option<String>, b: &Option<String>| match (a, b) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        same(&self.e_tag, &now.e_tag)
+            && match (self.size, now.size) {
+                (Some(a), Some(b)) => a == b,
+                _ => true,
+            }
+    }
+}
+
+/// What a manifest says of the table it belongs to.
+#[derive(Debug, Clone)]
+pub(crate) struct Belonging {
+    pub(crate) incarnation: Option<String>,
+    /// Data and deletion files in the table's own directory, relative to it.
+    files: HashSet<String>,
+}
+
+impl Belonging {
+    /// Reads a whole manifest file: a protobuf message whose position the last 16 bytes tell (Lance's manifest format).
+    pub(crate) fn parse(content: &Bytes, path: &str) -> Result<Self> {
+        let corrupt = |why: &str| Error::CorruptMetadata {
+            path: path.to_string(),
+            message: format!("no Lance manifest: {why}"),
+        };
+        let end = content
+            .len()
+            .checked_sub(16)
+            .ok_or_else(|| corrupt("too short"))?;
+        if &content[end + 12..] != b"LANC" {
+            return Err(corrupt("no magic number at its end"));
+        }
+        let mut position = [0; 8];
+        position.copy_from_slice(&content[end..end + 8]);
+        let position = usize::try_from(u64::from_le_bytes(position))
+            .ok()
+            .filter(|p| p.checked_add(4).is_some_and(|start| start <= end))
+            .ok_or_else(|| corrupt("its message is not within it"))?;
+        let mut length = [0; 4];
+        length.copy_from_slice(&content[position..position + 4]);
+        let length = u32::from_le_bytes(length) as usize;
+        if length > end - position - 4 {
+            return Err(corrupt("its message is cut off"));
+        }
+        let message = content.slice(position..end);
+        let manifest: pb::Manifest = lance_io::utils::read_message_from_buf(&message)
+            .map_err(|e| corrupt(&e.to_string()))?;
+        let mut files = HashSet::new();
+        for fragment in &manifest.fragments {
+            for file in fragment.files.iter().filter(|f| f.base_id.is_none()) {
+                files.insert(format!("data/{}", file.path));
+            }
+            let deletions = fragment.deletion_file.as_ref();
+            if let Some(deletions) = deletions.filter(|d| d.base_id.is_none()) {
+                let deletions =
+                    DeletionFile::try_from(*deletions).map_err(|e| corrupt(&e.to_string()))?;
+                files.insert(relative_deletion_file_path(fragment.id, &deletions));
+            }
+        }
+        Ok(Self {
+            incarnation: manifest.config.get(INCARNATION).cloned(),
+            files,
+        })
+    }
+}
+
+/// The incarnations of versions that were read, by path and tag.
+#[derive(Debug, Default)]
+pub(crate) struct Incarnations {
+    known: Mutex<HashMap<ManifestKey, String>>,
+}
+
+/// Path, tag and size of a manifest.
+type ManifestKey = (String, Option<String>, Option<u64>);
+
+impl Incarnations {
+    fn key(at: &ManifestLocation) -> ManifestKey {
+        (at.path.to_string(), at.e_tag.clone(), at.size)
+    }
+
+    fn get(&self, at: &ManifestLocation) -> Option<String> {
+        // Without a tag the next table's version could pass for this one.
+        at.e_tag.as_ref()?;
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&Self::key(at)).cloned()
+    }
+
+    pub(crate) fn remember(&self, at: &ManifestLocation, incarnation: &str) {
+        if at.e_tag.is_none() {
+            return;
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CACHED {
+            known.clear();
+        }
+        known.insert(Self::key(at), incarnation.to_string());
+    }
+}
+
+fn replaced(chain: &Chain, why: &str) -> Error {
+    Error::TableReplaced {
+        ident: chain.slot.ident.clone(),
+        reason: why.to_string(),
+    }
+}
+
+/// Refuses a version that belongs to another table than the latest one does. With an anchor no request where the
+/// incarnation of the latest version is known, else 1 GET, and 1 HEAD where the writer began with an older version; else 1 GET
+/// and a HEAD for each new file (a LIST of the table's when they are more than 16).
+pub(crate) async fn check(
+    catalog: &Catalog,
+    chain: &Chain,
+    staged: &Belonging,
+    latest: &ManifestLocation,
+    anchor: Option<&Anchor>,
+) -> Result<()> {
+    let (belongs, anchored) = tokio::join!(
+        same_table(catalog, chain, staged, latest, anchor.is_some()),
+        still_anchored(catalog, chain, latest, anchor),
+    );
+    belongs.and(anchored)
+}
+
+async fn same_table(
+    catalog: &Catalog,
+    chain: &Chain,
+    staged: &Belonging,
+    latest: &ManifestLocation,
+    anchored: bool,
+) -> Result<()> {
+    let known = &catalog.incarnations();
+    if anchored && let Some(incarnation) = known.get(latest) {
+        return match staged.incarnation.as_ref() == Some(&incarnation) {
+            true => Ok(()),
+            false => Err(read_another(chain)),
+        };
+    }
+    let Some((content, _)) = catalog.store().get(&latest.path).await? else {
+        return Err(replaced(chain, "the version before it is gone"));
+    };
+    let before = Belonging::parse(&content, latest.path.as_ref())?;
+    if let Some(incarnation) = &before.incarnation {
+        known.remember(latest, incarnation);
+    }
+    if staged.incarnation != before.incarnation {
+        return Err(read_another(chain));
+    }
+    if anchored && before.incarnation.is_some() {
+        return Ok(());
+    }
+    let new: Vec<&String> = staged.files.difference(&before.files).collect();
+    all_there(catalog, chain, &new).await
+}
+
+fn read_another(chain: &Chain) -> Error {
+    replaced(chain, "the writer read a table that was purged since")
+}
+
+/// Whether every file of a first version is there.
+pub(crate) async fn check_first(
+    catalog: &Catalog,
+    chain: &Chain,
+    staged: &Belonging,
+) -> Result<()> {
+    let files: Vec<&String> = staged.files.iter().collect();
+    all_there(catalog, chain, &files).await
+}
+
+async fn all_there(catalog: &Catalog, chain: &Chain, files: &[&String]) -> Result<()> {
+    let store = catalog.store();
+    let there: HashSet<String> = if files.len() > FEW {
+        let prefix = format!("{}/", chain.path);
+        let listed = store.list_all(&chain.path).await?;
+        let names = listed
+            .iter()
+            .filter_map(|o| o.location.as_ref().strip_prefix(&prefix));
+        names.map(str::to_string).collect()
+    } else {
+        let looks = files.iter().map(|file| async move {
+            let found = store.head(&join(&chain.path, file)?).await?;
+            Ok::<_, Error>(found.map(|_| file.to_string()))
+        });
+        let found = futures::future::try_join_all(looks).await?;
+        found.into_iter().flatten().collect()
+    };
+    match files.iter().all(|file| there.contains(*file)) {
+        true => Ok(()),
+        false => Err(replaced(
+            chain,
+            "the new version names files that are not there",
+        )),
+    }
+}
+
+/// A writer that read a later version than there is read another table.
+pub(crate) fn check_not_ahead(
+    chain: &Chain,
+    latest: &ManifestLocation,
+    anchor: Option<&Anchor>,
+) -> Result<()> {
+    match anchor.is_some_and(|anchor| anchor.version > latest.version) {
+        true => Err(replaced(
+            chain,
+            "the writer read a later version than there is",
+        )),
+        false => Ok(()),
+    }
+}
+
+async fn still_anchored(
+    catalog: &Catalog,
+    chain: &Chain,
+    latest: &ManifestLocation,
+    anchor: Option<&Anchor>,
+) -> Result<()> {
+    let Some(anchor) = anchor else {
+        return Ok(());
+    };
+    let now = if anchor.version == latest.version {
+        Some(latest.clone())
+    } else {
+        let store = catalog.store();
+        store.manifest_of(&chain.path, anchor.version).await?
+    };
+    match now {
+        None => Err(replaced(
+            chain,
+            "the version that the writer read is gone, so nothing tells whether this is its table",
+        )),
+        Some(now) if anchor.is(&now) => Ok(()),
+        Some(_) => Err(replaced(
+            chain,
+            "the version that the writer read is another table's now",
+        )),
+    }
+}
