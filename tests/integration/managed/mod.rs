@@ -21,8 +21,10 @@ use object_store::path::Path;
 use crate::common::{ids, rows};
 use crate::support::Actor;
 
+mod cases;
 mod contention;
 mod fences;
+mod processes;
 mod store;
 mod subject;
 mod versions;
