@@ -21,6 +21,17 @@ pub(crate) async fn local() -> (tempfile::TempDir, Catalog) {
     (dir, catalog)
 }
 
+/// The same with managed versioning.
+pub(crate) async fn managed() -> (tempfile::TempDir, Catalog) {
+    let dir = tempfile::tempdir().unwrap();
+    let catalog = Catalog::builder(dir.path().to_str().unwrap())
+        .managed_versioning(true)
+        .build()
+        .await
+        .unwrap();
+    (dir, catalog)
+}
+
 /// A catalog on a free loopback port, until it is dropped.
 pub(crate) struct Served {
     pub(crate) uri: String,

@@ -21,7 +21,7 @@ use lancekeep::lance_namespace::models::{
 };
 use lancekeep::{Catalog, TableState};
 
-use crate::common::{deregister, id, local, register, rows};
+use crate::common::{deregister, id, local, managed, register, rows};
 
 /// A LanceDB connection over this namespace client.
 pub(crate) fn connection(
@@ -354,8 +354,7 @@ pub(crate) async fn life_in_a_namespace(app: &Application<'_>, catalog: &Catalog
 }
 
 /// Both lives, each on a root of its own.
-async fn lives(pushed: &[Pushdown]) {
-    let (_dir, catalog) = local().await;
+async fn lives_over(catalog: Catalog, pushed: &[Pushdown]) {
     let db = connection(Arc::new(catalog.clone()), pushed.iter().copied());
     let app = |namespace| Application {
         db: &db,
@@ -372,9 +371,21 @@ async fn lives(pushed: &[Pushdown]) {
     life_in_a_namespace(&app(&["a", "b"]), &catalog).await;
 }
 
+async fn lives(pushed: &[Pushdown]) {
+    let (_dir, catalog) = local().await;
+    lives_over(catalog, pushed).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lancedb_over_a_catalog() {
     lives(&[]).await;
+}
+
+/// LanceDB follows the flag: its commits go through the catalog.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lancedb_over_managed_versions() {
+    let (_dir, catalog) = managed().await;
+    lives_over(catalog, &[]).await;
 }
 
 /// LanceDB can have queries done by the namespace. (It names a second push-down, of creates, which version 0.41.0

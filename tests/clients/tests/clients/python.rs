@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use lancekeep::lance::dataset::builder::DatasetBuilder;
 use lancekeep::{Catalog, TableState};
 
-use crate::common::{Served, local};
+use crate::common::{Served, local, managed};
 
 const REQUIREMENTS: &str = include_str!("python/requirements.txt");
 
@@ -113,6 +114,10 @@ async fn undrop(catalog: &Catalog, name: &str) {
 /// A script's two parts, with the undrop of `t` by the Rust side in between.
 async fn life(name: &str) {
     let (_dir, catalog) = local().await;
+    life_over(name, catalog).await;
+}
+
+async fn life_over(name: &str, catalog: Catalog) {
     let served = Served::start(&catalog).await;
     script(&served, name, "first").await;
     undrop(&catalog, "t").await;
@@ -130,6 +135,18 @@ async fn life(name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pylance_drops_and_undrops() {
     life("pylance_client.py").await;
+}
+
+/// pylance follows the flag: its commits go through the catalog, and it reads what plain Lance reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pylance_with_managed_versions() {
+    let (dir, catalog) = managed().await;
+    life_over("pylance_client.py", catalog.clone()).await;
+    let plain = DatasetBuilder::from_uri(dir.path().join("t.lance").to_str().unwrap());
+    let plain = plain.load().await.unwrap();
+    let latest = catalog.latest_version("t").await.unwrap();
+    assert_eq!(plain.version().version, latest.version);
+    assert_eq!(plain.count_rows(None).await.unwrap(), 8);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
