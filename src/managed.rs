@@ -120,7 +120,21 @@ impl CommitHandler for ManagedCommitHandler {
             .plain
             .resolve_version_location(base_path, version, object_store)
             .await?;
-        self.versions.anchor_at(base_path.as_ref(), &location);
+        if version & DETACHED == 0 {
+            // Lance does not look at a manifest with an old name.
+            let seen = match location.e_tag {
+                Some(_) => location.clone(),
+                None => {
+                    let meta = object_store.head(&location.path).await?;
+                    ManifestLocation {
+                        size: Some(meta.size),
+                        e_tag: meta.e_tag,
+                        ..location.clone()
+                    }
+                }
+            };
+            self.versions.anchor_at(base_path.as_ref(), &seen);
+        }
         Ok(location)
     }
 

@@ -114,8 +114,8 @@ impl CatalogBuilder {
     }
 
     /// Whether the versions of tables are created through the catalog: by the datasets that it returns, and by every
-    /// client that asks it for a table and follows `managed_versioning`. Then a commit to a dropped table is refused, and
-    /// so is one by a writer that read an earlier table of the name. What is on disk is the same, so stock readers read on.
+    /// client that asks it for a table and follows `managed_versioning`. Then a commit to a dropped root table is refused,
+    /// and so is one by a writer that read an earlier table of the name. What is on disk is the same, so stock readers read on.
     ///
     /// It is a matter of the whole root: switch it on in every catalog that writes or purges there. A purge waits until its
     /// drop is one [`commit_window`](Self::commit_window) old. Default: `false`.
@@ -145,7 +145,7 @@ impl CatalogBuilder {
                 message: "a lease must be longer than zero, and at most a day".to_string(),
             });
         }
-        let too_long = self.commit_window * 4 > self.purge_lease;
+        let too_long = self.commit_window > self.purge_lease / 4;
         if self.managed && (too_long || self.commit_window.is_zero()) {
             return Err(Error::InvalidInput {
                 message: "the commit window must be longer than zero, and at most a quarter of a purge's lease"

@@ -276,8 +276,9 @@ macro_rules! on_the_base {
                 &self,
                 request: DescribeTableRequest,
             ) -> Result<DescribeTableResponse> {
+                let ident = table_ident(&request.id)?;
                 let base = self.base_of(&request.id).await?;
-                let mut described = self.cleaned(base.describe_table(request).await)?;
+                let mut described = self.answer(&ident, base.describe_table(request).await)?;
                 if self.is_managed() {
                     described.managed_versioning = Some(true);
                 }

@@ -6,6 +6,7 @@ use object_store::path::Path;
 use tokio::time::Instant;
 
 use crate::catalog::Catalog;
+use crate::child;
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
@@ -122,8 +123,19 @@ async fn round(
     };
     let belonging = Belonging::parse(&content, staged.as_ref())?;
     let Some(before) = &latest else {
+        if began.elapsed() > window / 2 {
+            return Ok(Round::Late);
+        }
         return first(catalog, chain, new, target, staged, content, &belonging).await;
     };
+    if before.naming_scheme != new.naming_scheme {
+        return Err(Error::InvalidInput {
+            message: format!(
+                "the manifests of {} are named as {:?}, not {:?}",
+                chain.slot.ident, before.naming_scheme, new.naming_scheme
+            ),
+        });
+    }
     fence::check_not_ahead(chain, before, new.anchor.as_ref())?;
     if before.version + 1 != new.version {
         let message = format!(
@@ -136,13 +148,20 @@ async fn round(
     if began.elapsed() > window / 2 {
         return Ok(Round::Late);
     }
-    let published = store.publish(target, content.clone()).await?;
-    let Published::Here { e_tag } = published else {
+    let publish = store.publish(target, content.clone());
+    let left = window.saturating_sub(began.elapsed());
+    let Ok(published) = tokio::time::timeout(left, publish).await else {
+        return Err(unclear(chain, "its PUT took longer than the commit window"));
+    };
+    let Published::Here { e_tag } = published? else {
         return taken(catalog, chain, new, staged, Some(content)).await;
     };
-    // Past the window somebody may have purged the table under it.
-    if began.elapsed() > window && store.head(&before.path).await?.is_none() {
-        return Err(unclear(chain, "its PUT took longer than the commit window"));
+    // Nothing hides a table in a namespace while it is being dropped: its row tells.
+    if chain.slot.ident.is_child() {
+        let now = child::registered(catalog, &chain.slot.ident).await?;
+        if now.is_none_or(|now| now.location != chain.slot.location) {
+            return Err(child::not_registered(&chain.slot.ident));
+        }
     }
     let size = content.len() as u64;
     let location = published_at(new, target, size, e_tag);
@@ -188,7 +207,7 @@ async fn first(
         return Err(conflict(chain, message));
     }
     let look = async {
-        fence::check_first(catalog, chain, belonging).await?;
+        fence::check_files(catalog, chain, belonging).await?;
         store.latest_tagged(&chain.path).await
     };
     let publish = async {
@@ -260,13 +279,19 @@ async fn existing(
         ));
     };
     let Some(content) = content else {
-        return Ok(None);
+        return Err(unclear(
+            chain,
+            "the version is there, and what was staged for it is gone",
+        ));
     };
     if there.size.is_some_and(|size| size != content.len() as u64) {
         return Ok(None);
     }
     match store.get(&there.path).await? {
         Some((found, _)) if found == content => {
+            // One that landed in what a purge had emptied names files that are gone.
+            let belonging = Belonging::parse(&content, staged.as_ref())?;
+            fence::check_files(catalog, chain, &belonging).await?;
             discard(catalog, chain, staged).await;
             Ok(Some(there.into()))
         }

@@ -9,6 +9,7 @@ use lance::dataset::refs::{
 };
 use object_store::path::Path;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
@@ -16,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::claim::granularity;
 use crate::store::DELETE_BATCH;
-use crate::versions::{Chain, TableVersion, all, chain_of, check};
+use crate::versions::{Chain, TableVersion, all, chain_of, check, no_versions};
 
 /// Which versions to delete.
 #[derive(Debug, Clone)]
@@ -48,12 +49,18 @@ pub(crate) async fn delete(
     let chain = chain_of(catalog, ident, branch).await?;
     check(catalog, &chain).await?;
     let found = all(catalog, &chain).await?;
+    let Some(newest) = found.iter().max_by_key(|v| v.version).cloned() else {
+        return match no_versions(catalog, &chain).await? {
+            Error::VersionNotFound { .. } => Ok(Vec::new()),
+            e => Err(e),
+        };
+    };
     let everything = ranges.iter().any(|r| matches!(r, DeleteRange::Everything));
     let spared = if everything {
         HashSet::new()
     } else {
         let mut spared = in_use(catalog, &chain).await?;
-        spared.extend(found.iter().map(|v| v.version).max());
+        spared.insert(newest.version);
         // Of a younger one a writer may still be finding out whether it is its own.
         let window = TimeDelta::from_std(catalog.lifecycle().commit_window());
         let now = catalog
@@ -73,9 +80,27 @@ pub(crate) async fn delete(
     doomed.sort_by_key(|v| v.version);
     let store = catalog.store();
     for batch in doomed.chunks(DELETE_BATCH) {
-        // A drop in between keeps what is left.
+        let paths = batch.iter().map(|v| {
+            Path::parse(&v.path).map_err(|e| Error::InvalidInput {
+                message: format!("a manifest that cannot be named: {e}"),
+            })
+        });
+        let paths = paths.collect::<Result<Vec<_>>>()?;
+        let began = Instant::now();
+        // A drop in between keeps what is left, and so does another table that took the name.
         check(catalog, &chain).await?;
-        let paths: Vec<Path> = batch.iter().map(|v| Path::from(v.path.as_str())).collect();
+        let path = Path::parse(&newest.path).map_err(|e| Error::InvalidInput {
+            message: e.to_string(),
+        })?;
+        let now = store.head(&path).await?;
+        let same =
+            now.is_some_and(|now| now.e_tag == newest.e_tag && Some(now.size) == newest.size);
+        if !same || began.elapsed() > catalog.lifecycle().commit_window() / 2 {
+            return Err(Error::Conflict {
+                ident: chain.slot.ident.clone(),
+                message: "it changed while its versions were deleted; some may be left".to_string(),
+            });
+        }
         store.delete_batch(&paths).await?;
     }
     let mut versions: Vec<u64> = doomed.into_iter().map(|v| v.version).collect();

@@ -6,8 +6,9 @@
 //! new table's manifest, though; so a writer also says which version it began with (the anchor), and that must still be
 //! the same object.
 //!
-//! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every file that a new
-//! version names, and the one before does not, must exist: those of an earlier table were purged. What stays open is a
+//! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every data and deletion
+//! file that a new version names, and the one before does not, must exist: those of an earlier table were purged. (Files of
+//! indices are not looked at.) What stays open is a
 //! stock client with a handle of an earlier table that writes its files after the new one was created: Lance builds its
 //! version on the new table, as if it had read that.
 
@@ -45,7 +46,8 @@ impl Anchor {
     /// Whether what is there now is what the writer found. Without a tag on one side only the size tells.
     fn is(&self, now: &ManifestLocation) -> bool {
         let same = |a: &Option<String>, b: &Option<String>| match (a, b) {
-            (Some(a), Some(b)) => a == b,
+            // Some stores quote the tags of one kind of answer only.
+            (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
             _ => true,
         };
         same(&self.e_tag, &now.e_tag)
@@ -163,10 +165,15 @@ pub(crate) async fn check(
     anchor: Option<&Anchor>,
 ) -> Result<()> {
     let (belongs, anchored) = tokio::join!(
-        same_table(catalog, chain, staged, latest, anchor.is_some()),
+        same_table(catalog, chain, staged, latest, is_strong(latest, anchor)),
         still_anchored(catalog, chain, latest, anchor),
     );
     belongs.and(anchored)
+}
+
+/// Whether the anchor tells more than a number: else the files are looked at.
+fn is_strong(latest: &ManifestLocation, anchor: Option<&Anchor>) -> bool {
+    latest.e_tag.is_some() && anchor.is_some_and(|anchor| anchor.e_tag.is_some())
 }
 
 async fn same_table(
@@ -204,8 +211,8 @@ fn read_another(chain: &Chain) -> Error {
     replaced(chain, "the writer read a table that was purged since")
 }
 
-/// Whether every file of a first version is there.
-pub(crate) async fn check_first(
+/// Whether every file that the version names is there.
+pub(crate) async fn check_files(
     catalog: &Catalog,
     chain: &Chain,
     staged: &Belonging,

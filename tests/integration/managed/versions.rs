@@ -139,7 +139,9 @@ async fn lance_8616_a_clean_up_spares_what_is_in_use() {
     assert!(deleted.is_empty(), "{deleted:?}");
     assert_eq!(delete_by_trait(&catalog, 1, 11).await, Some(0));
 
-    let sweeper = managed(root.path(), Duration::from_millis(1)).await;
+    let window = Duration::from_millis(600);
+    let sweeper = managed(root.path(), window).await;
+    tokio::time::sleep(window * 2).await;
     assert_eq!(delete_by_trait(&sweeper, 1, 3).await, Some(2));
     let deleted = sweeper.delete_versions("t", 1..11).await.unwrap();
     assert_eq!(deleted, [4, 6, 7, 8, 9]);

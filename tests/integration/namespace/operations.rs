@@ -358,7 +358,9 @@ pub(crate) async fn on_a_dropped_table(ns: Namespace<'_>, catalog: &lancekeep::C
     drop_table(ns, &["t"]).await.unwrap();
     let dropped = catalog.list_dropped_tables().await.unwrap();
     let mut wrong = Vec::new();
-    for operation in operations().iter().filter(|o| o.needs_table()) {
+    // A version is created from what is staged in the table's own directory; its refusal is tested in `managed`.
+    let asked = |o: &&Operation| o.needs_table() && o.name != "create_table_version";
+    for operation in operations().iter().filter(asked) {
         let result = operation.on(ns, &["t"]).await;
         let text = result.as_ref().err().map(ToString::to_string);
         // That there is nothing to drop needs no advice, only that it is for an earlier drop.
