@@ -249,6 +249,8 @@ impl Catalog {
     ///
     /// Cost for K objects: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes with a GET before each (the store's client may split a
     /// bulk delete: Azure takes 256 keys, Google Cloud Storage 1), and at most 8 requests more; on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
+    /// Under managed versioning 1 HEAD more, and a wait until the drop is a
+    /// [commit window](CatalogBuilder::commit_window) old.
     ///
     /// # Errors
     /// [`Error::TableNotDropped`] for a live table, [`Error::TableNotFound`],

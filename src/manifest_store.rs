@@ -201,7 +201,7 @@ impl NamespaceExternalManifestStore {
             metadata
         });
         let created = match self.namespace.create_table_version(request.clone()).await {
-            // It may have taken effect; the same content sent again is a success.
+            // It may have taken effect; the same content sent again, while it is staged, is a success.
             Err(e) if !is_decided(&e) => self.namespace.create_table_version(request).await,
             decided => decided,
         };

@@ -5,7 +5,8 @@
 //! `<table>/tree/<branch>`.
 //!
 //! Promises: a version is created by one create-if-absent of its manifest, so of several writers of one number one wins,
-//! and it is the next number; the same content sent again is a success, other content a conflict. A version is only
+//! and it is the next number; the same content sent again is a success as long as it is still staged, other content a
+//! conflict. A version is only
 //! added to the table that its writer read: not to a dropped one, and not to another one that took its name. Refuses: manifests from outside the table's own directory of versions, and deleting the latest or a
 //! tagged version in a clean-up.
 

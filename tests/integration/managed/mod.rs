@@ -32,7 +32,7 @@ mod versions;
 type LanceResult<T> = lance_core::Result<T>;
 
 /// Short, because every purge waits for it; long enough for a commit on a busy machine to stay within half of it.
-const WINDOW: Duration = Duration::from_millis(800);
+const WINDOW: Duration = Duration::from_millis(1500);
 
 /// Where nothing is purged, so that no commit ever is too late.
 const NO_HURRY: Duration = Duration::from_secs(60);
