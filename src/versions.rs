@@ -6,8 +6,8 @@
 //!
 //! Promises: a version is created by one create-if-absent of its manifest, so of several writers of one number one wins,
 //! and it is the next number; the same content sent again is a success as long as it is still staged, other content a
-//! conflict. A version is only
-//! added to the table that its writer read: not to a dropped one, and not to another one that took its name. Refuses: manifests from outside the table's own directory of versions, and deleting the latest or a
+//! conflict. A version is only added to the table that its writer read: not to a dropped one, and not to another one that
+//! took its name. Refuses: manifests from outside the table's own directory of versions, and deleting the latest or a
 //! tagged version in a clean-up.
 
 use std::future::{Future, IntoFuture};
@@ -343,10 +343,11 @@ impl Catalog {
     }
 
     /// Deletes the manifests of versions, as a clean-up: the latest version, versions that a tag names, those where a
-    /// branch begins and those younger than the commit window are spared. Gives the numbers that were deleted. ⌈objects/1000⌉ LIST of the directory of versions, 2
-    /// LIST and 1 GET for each tag and branch, 1 PUT, 1 HEAD and 1 DELETE to read the store's clock, 1 bulk delete for each
-    /// 1,000 versions. The data files stay for Lance's own
-    /// clean-up.
+    /// branch begins and those younger than the commit window are spared. Gives the numbers that were deleted. The data
+    /// files stay for Lance's own clean-up.
+    ///
+    /// Cost: ⌈objects/1000⌉ LIST of the directory of versions, 2 LIST and 1 GET for each tag and branch, 1 PUT, 1 HEAD and
+    /// 1 DELETE to read the store's clock, and for each 1,000 versions 2 GET, 1 HEAD and 1 bulk delete.
     ///
     /// # Errors
     /// As [`open_table`](Self::open_table); nothing is deleted from a dropped table.

@@ -6,7 +6,7 @@ use lance_namespace_impls::dir::manifest::ManifestNamespace;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::child::{self, check_new, drop, must_exist, publish, registered, registered_still};
+use crate::child::{check_new, drop, must_exist, publish, registered, registered_still};
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
@@ -82,20 +82,12 @@ fn just_created(ident: TableIdent) -> Error {
 async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
     let catalog = request.catalog.clone();
     let mode = request.mode;
-    let mut patience = catalog.lifecycle().patience();
-    loop {
-        match catalog.lifecycle().hidden(&slot).await {
-            // Another process is at it: what it makes decides what we answer.
-            Err(e @ Error::Conflict { .. }) => {
-                if !patience.wait().await {
-                    return Err(e);
-                }
-            }
-            Err(e) => return Err(e),
-            // The seam of the soft drop: a registered table has no tombstone of a drop yet.
-            Ok(_) => break,
-        }
-    }
+    let lifecycle = catalog.lifecycle();
+    // What another process writes decides what we answer. The seam of the soft drop: a registered table has no tombstone
+    // of a drop yet.
+    lifecycle
+        .hidden_or_wait(&slot, &mut lifecycle.patience())
+        .await?;
     let before = catalog.store().latest_manifest(&slot.table).await?;
     let written = match &before {
         Some(latest) if mode == CreateMode::Create => {
@@ -165,5 +157,8 @@ pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<Slo
             return Ok(slot);
         }
     }
-    Err(child::not_registered(ident))
+    Err(Error::Conflict {
+        ident: ident.clone(),
+        message: "every directory drawn for it is taken".to_string(),
+    })
 }

@@ -21,15 +21,14 @@ pub(crate) async fn drop_table(
         return Err(not_registered(ident));
     };
     let store = catalog.store();
-    let mut shared = is_shared(catalog, &slot).await?;
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
     let gone = deregister(catalog, ident).await?;
     if let Some(other) = gone.filter(|location| *location != slot.location) {
         // Dropped and created again since the look: it is the new one that this drop took out.
         slot = Slot::at(store, ident, &other)?;
-        shared = is_shared(catalog, &slot).await?;
     }
-    let outcome = if shared {
+    // Not before: whoever knows the location may have registered it again until then.
+    let outcome = if is_shared(catalog, &slot).await? {
         DropOutcome::Deregistered
     } else {
         remove(catalog, &slot).await?;

@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lifecycle::{
-    Action, Decision, DroppedTable, Lease, Lifecycle, MAX_ROUNDS, Marker, Recovered, Terms,
-    Tombstone, tombstone,
+    Action, Decision, DroppedTable, Lease, Lifecycle, MAX_ROUNDS, Marker, Patience, Recovered,
+    Terms, Tombstone, tombstone,
 };
 use crate::store::Slot;
 
@@ -122,6 +122,20 @@ impl Lifecycle {
             }
         }
         Err(keeps_changing(slot))
+    }
+
+    /// The same, and waits for another process that is creating the table.
+    pub(crate) async fn hidden_or_wait(
+        &self,
+        slot: &Slot,
+        patience: &mut Patience,
+    ) -> Result<Option<Tombstone>> {
+        loop {
+            match self.hidden(slot).await {
+                Err(Error::Conflict { .. }) if patience.wait().await => {}
+                found => return found,
+            }
+        }
     }
 
     /// The steps after a restore is decided: the table is live once the tombstone is gone.

@@ -94,18 +94,10 @@ impl CreateTable {
         self.check_data()?;
         let mode = self.mode;
         let mut patience = catalog.lifecycle().patience();
-        loop {
-            match catalog.lifecycle().hidden(&slot).await {
-                // Another process is creating it: what it makes decides what we answer.
-                Err(e @ Error::Conflict { .. }) => {
-                    if !patience.wait().await {
-                        return Err(e);
-                    }
-                }
-                Err(e) => return Err(e),
-                Ok(Some(tombstone)) => return self.revive(&slot, tombstone).await,
-                Ok(None) => break,
-            }
+        // What another process is creating decides what we answer.
+        let lifecycle = catalog.lifecycle();
+        if let Some(tombstone) = lifecycle.hidden_or_wait(&slot, &mut patience).await? {
+            return self.revive(&slot, tombstone).await;
         }
         if let Some(latest) = catalog.store().latest_manifest(&slot.table).await? {
             return self.over_live(&slot, latest.version).await;
@@ -121,12 +113,12 @@ impl CreateTable {
             });
         }
         // The winner's table is as good as ours where ours was only wanted if there was none.
-        loop {
-            match catalog.lifecycle().hidden(&slot).await {
-                Err(Error::Conflict { .. }) if patience.wait().await => {}
-                Ok(None) => break,
-                _ => return Err(lost),
-            }
+        let lifecycle = catalog.lifecycle();
+        if !matches!(
+            lifecycle.hidden_or_wait(&slot, &mut patience).await,
+            Ok(None)
+        ) {
+            return Err(lost);
         }
         let live = catalog.store().latest_manifest(&slot.table).await?;
         match (mode, live) {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::claim::granularity;
 use crate::store::DELETE_BATCH;
+use crate::versions::fence::same_tag;
 use crate::versions::{Chain, TableVersion, all, chain_of, check, no_versions};
 
 /// Which versions to delete.
@@ -93,8 +94,9 @@ pub(crate) async fn delete(
             message: e.to_string(),
         })?;
         let now = store.head(&path).await?;
-        let same =
-            now.is_some_and(|now| now.e_tag == newest.e_tag && Some(now.size) == newest.size);
+        let same = now.is_some_and(|now| {
+            same_tag(now.e_tag.as_deref(), newest.e_tag.as_deref()) && Some(now.size) == newest.size
+        });
         if !same || began.elapsed() > catalog.lifecycle().commit_window() / 2 {
             return Err(Error::Conflict {
                 ident: chain.slot.ident.clone(),

@@ -8,9 +8,8 @@
 //!
 //! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every data and deletion
 //! file that a new version names, and the one before does not, must exist: those of an earlier table were purged. (Files of
-//! indices are not looked at.) What stays open is a
-//! stock client with a handle of an earlier table that writes its files after the new one was created: Lance builds its
-//! version on the new table, as if it had read that.
+//! indices are not looked at.) What stays open is a stock client with a handle of an earlier table that writes its files
+//! after the new one was created: Lance builds its version on the new table, as if it had read that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -45,16 +44,20 @@ pub(crate) struct Anchor {
 impl Anchor {
     /// Whether what is there now is what the writer found. Without a tag on one side only the size tells.
     fn is(&self, now: &ManifestLocation) -> bool {
-        let same = |a: &Option<String>, b: &Option<String>| match (a, b) {
-            // Some stores quote the tags of one kind of answer only.
-            (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
-            _ => true,
-        };
-        same(&self.e_tag, &now.e_tag)
+        same_tag(self.e_tag.as_deref(), now.e_tag.as_deref())
             && match (self.size, now.size) {
                 (Some(a), Some(b)) => a == b,
                 _ => true,
             }
+    }
+}
+
+/// Whether two tags are those of one object, as far as they tell.
+pub(crate) fn same_tag(a: Option<&str>, b: Option<&str>) -> bool {
+    match (a, b) {
+        // Some stores quote the tags of one kind of answer only.
+        (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
+        _ => true,
     }
 }
 

@@ -287,7 +287,7 @@ async fn end_state(memory: &SharedMemory, at: &str) -> State {
         }
         TableState::Dropped(dropped) => {
             // Past the catalog: what an undrop would bring back.
-            let builder = DatasetBuilder::from_uri("memory://root/t.lance");
+            let builder = DatasetBuilder::from_uri(format!("{}/t.lance", catalog.root_uri()));
             let builder = builder.with_session(actor.session.clone());
             let table = Table::read(&builder.load().await.unwrap()).await;
             // What was committed between the drop's look and its tombstone is kept too.

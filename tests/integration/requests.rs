@@ -222,7 +222,8 @@ async fn status_costs_at_most_three_requests_and_one_more_with_a_marker() {
 }
 
 async fn open_plain(actor: &Actor) -> Dataset {
-    DatasetBuilder::from_uri("memory://root/t.lance")
+    let root = catalog_of(actor).await;
+    DatasetBuilder::from_uri(format!("{}/t.lance", root.root_uri()))
         .with_session(actor.session.clone())
         .load()
         .await

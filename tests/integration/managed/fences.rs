@@ -3,19 +3,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lance_namespace::LanceNamespace;
-use lance_namespace::models::{DeclareTableRequest, DescribeTableRequest};
+use lance_namespace::models::{
+    CreateTableVersionRequest, DeclareTableRequest, DescribeTableRequest,
+};
+use lance_namespace::{ErrorCode, LanceNamespace};
 use lance_namespace_impls::DirectoryNamespaceBuilder;
+use lance_table::io::commit::ManifestNamingScheme;
 use lancekeep::arrow::array::RecordBatchIterator;
 use lancekeep::lance::dataset::builder::DatasetBuilder;
 use lancekeep::lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
 };
 use lancekeep::{Catalog, CreateMode};
+use object_store::ObjectStoreExt;
 use object_store::local::LocalFileSystem;
+use object_store::path::Path;
 
 use super::{
-    LanceResult, NO_HURRY, Served, WINDOW, append, commit, id, managed, managed_in, names,
+    LanceResult, NO_HURRY, Served, WINDOW, append, code_of, commit, id, managed, managed_in, names,
     overwrite, plainly,
 };
 use crate::common::{ids, rows, table_ids};
@@ -342,4 +347,69 @@ async fn write_into_namespace_goes_through_the_catalog() {
         catalog.undrop_table("t").await.unwrap();
         assert_eq!(plainly(created.uri()).await, (vec![5], 4));
     }
+}
+
+/// What a request to create version 2 of `t` names: the bytes of version 1, staged beside the place of version 2.
+async fn staged_second(
+    catalog: &Catalog,
+    scheme: ManifestNamingScheme,
+) -> CreateTableVersionRequest {
+    let first = catalog.describe_version("t", 1).await.unwrap();
+    let table = Path::parse(first.path.split_once("/_versions/").unwrap().0).unwrap();
+    let target = scheme.manifest_path(&table, 2);
+    let staged = format!("{target}-one");
+    let disk = LocalFileSystem::new();
+    let content = disk.get(&Path::parse(&first.path).unwrap()).await.unwrap();
+    let content = content.bytes().await.unwrap();
+    disk.put(&Path::parse(&staged).unwrap(), content.into())
+        .await
+        .unwrap();
+    let mut request = CreateTableVersionRequest::new(2, staged);
+    request.id = Some(id(&["t"]));
+    request.naming_scheme = Some(match scheme {
+        ManifestNamingScheme::V1 => "V1".to_string(),
+        ManifestNamingScheme::V2 => "V2".to_string(),
+    });
+    request
+}
+
+/// Two naming schemes in one directory make a table that nobody can open.
+#[tokio::test]
+async fn a_version_is_named_as_the_one_before() {
+    let root = tempfile::tempdir().unwrap();
+    let catalog = managed(root.path(), NO_HURRY).await;
+    catalog.create_table("t", rows(0..3)).await.unwrap();
+    let other = staged_second(&catalog, ManifestNamingScheme::V1).await;
+    let namespace: &dyn LanceNamespace = &catalog;
+    let refused = namespace.create_table_version(other).await.unwrap_err();
+    assert_eq!(code_of(&refused), Some(ErrorCode::InvalidInput));
+    assert_eq!(catalog.latest_version("t").await.unwrap().version, 1);
+    has_exactly(&catalog, "t", &[0, 1, 2]).await;
+    let same = staged_second(&catalog, ManifestNamingScheme::V2).await;
+    namespace.create_table_version(same).await.unwrap();
+    has_exactly(&catalog, "t", &[0, 1, 2]).await;
+}
+
+/// A request that landed in what a purge has emptied is there when it is sent again, with just its content; it is no
+/// success, since the files that it names are gone.
+#[tokio::test]
+async fn a_version_without_its_files_is_no_repetition() {
+    let root = tempfile::tempdir().unwrap();
+    let catalog = managed(root.path(), NO_HURRY).await;
+    catalog.create_table("t", rows(0..3)).await.unwrap();
+    let namespace: &dyn LanceNamespace = &catalog;
+    let request = staged_second(&catalog, ManifestNamingScheme::V2).await;
+    let staged = Path::parse(&request.manifest_path).unwrap();
+    let target = Path::parse(request.manifest_path.strip_suffix("-one").unwrap()).unwrap();
+    let disk = LocalFileSystem::new();
+    disk.copy(&staged, &target).await.unwrap();
+    // With its files it is one.
+    namespace
+        .create_table_version(request.clone())
+        .await
+        .unwrap();
+    disk.copy(&target, &staged).await.unwrap();
+    std::fs::remove_dir_all(root.path().join("t.lance/data")).unwrap();
+    let refused = namespace.create_table_version(request).await.unwrap_err();
+    assert_eq!(code_of(&refused), Some(ErrorCode::InvalidTableState));
 }

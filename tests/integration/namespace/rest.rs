@@ -191,9 +191,19 @@ async fn the_adapter_limits_a_body_to_two_megabytes() {
         .err()
         .map(ToString::to_string)
         .unwrap_or_default();
-    assert!(text.contains("413"), "{text}");
+    // The adapter answers without reading on, and closes: a client that still sends may see only that, and so may its
+    // next request on the same connection.
+    let broken = "Failed to execute request";
+    assert!(text.contains("413") || text.contains(broken), "{text}");
     expect("3 MiB", big, INTERNAL);
-    expect("exists", exists(ns, &["big"]).await, NO_TABLE);
+    let mut found = exists(ns, &["big"]).await;
+    for _ in 0..10 {
+        match &found {
+            Err(e) if e.to_string().contains(broken) => found = exists(ns, &["big"]).await,
+            _ => break,
+        }
+    }
+    expect("exists", found, NO_TABLE);
     // In pieces it goes.
     create_from(ns, &["big"], batch(1)).await.unwrap();
     for _ in 0..2 {
