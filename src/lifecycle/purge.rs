@@ -98,13 +98,16 @@ impl Lifecycle {
         }
         match tombstone::read(&self.store, slot).await? {
             // A later drop of the same name is not the one that was meant.
-            Some(later) if later.creating.is_none() => Err(Error::TableNotFound {
-                ident: slot.ident.clone(),
-                reason: format!(
-                    "its drop was finished by another process; it was dropped again, as {}",
-                    later.drop_id
-                ),
-            }),
+            Some(later) if later.creating.is_none() => {
+                later.must_be(slot, only)?;
+                Err(Error::Conflict {
+                    ident: slot.ident.clone(),
+                    message: format!(
+                        "its drop was finished by another process; it was dropped again, as {}",
+                        later.drop_id
+                    ),
+                })
+            }
             _ => Err(self.not_dropped(slot).await?),
         }
     }
@@ -231,7 +234,7 @@ impl Lifecycle {
         };
         self.renew(slot, &mut lease).await?;
         self.delete_tombstone(slot, &lease).await?;
-        self.delete_claims(slot, &lease.claim).await;
+        self.clear_up(slot, &lease.claim).await;
         Ok(Some(removed))
     }
 

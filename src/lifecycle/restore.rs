@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::lifecycle::{
-    Action, Decision, DroppedTable, Lease, Lifecycle, MAX_ROUNDS, Marker, Patience, Recovered,
-    Terms, Tombstone, tombstone,
+    Action, Claim, Decision, DroppedTable, Lease, Lifecycle, MAX_ROUNDS, Marker, Patience,
+    Recovered, Terms, Tombstone, tombstone,
 };
 use crate::store::Slot;
 
@@ -144,19 +144,24 @@ impl Lifecycle {
             lease.guard(slot, self.store.delete(&slot.marker)).await?;
         }
         self.delete_tombstone(slot, &lease).await?;
-        let drop_id = lease.claim.drop_id;
+        self.clear_up(slot, &lease.claim).await;
+        Ok(())
+    }
+
+    /// When a drop is over: deletes its claims, and its marker if that came late. What fails here is left for reconcile.
+    pub(crate) async fn clear_up(&self, slot: &Slot, claim: &Claim) {
         let late_marker = async {
-            // A slow drop can write its marker after we removed it, and look at the tombstone before we did.
-            if !lease.claim.creating && self.read_marker(slot).await? == Marker::OfDrop(drop_id) {
+            // A slow drop, or a reconcile, can write the marker after it was removed, and look at the tombstone before
+            // that was.
+            if !claim.creating && self.read_marker(slot).await? == Marker::OfDrop(claim.drop_id) {
                 self.sync_marker(slot).await?;
             }
             Ok::<_, Error>(())
         };
-        let ((), late_marker) = tokio::join!(self.delete_claims(slot, &lease.claim), late_marker);
+        let ((), late_marker) = tokio::join!(self.delete_claims(slot, claim), late_marker);
         if let Err(error) = late_marker {
-            tracing::warn!(table = %slot.ident, %error, "restored; its marker for stock clients is left for reconcile");
+            tracing::warn!(table = %slot.ident, %error, "its drop is over; its marker for stock clients is left for reconcile");
         }
-        Ok(())
     }
 
     /// Deletes the tombstone of the leased drop. When the answer is lost, the tombstone itself tells.

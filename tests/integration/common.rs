@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures::TryStreamExt;
-use lancekeep::Catalog;
 use lancekeep::arrow::array::{AsArray, Int32Array, RecordBatch};
 use lancekeep::arrow::datatypes::Int32Type;
 use lancekeep::lance::dataset::{Dataset, WriteMode, WriteParams};
+use lancekeep::{Catalog, Clock};
 
-use crate::support::Actor;
+use crate::support::{Actor, StoreClock};
 
 /// A batch with one column `id`.
 pub(crate) fn rows(ids: impl IntoIterator<Item = i32>) -> RecordBatch {
@@ -73,4 +74,14 @@ pub(crate) async fn local() -> (tempfile::TempDir, Catalog) {
         .await
         .unwrap();
     (dir, catalog)
+}
+
+/// The store's own clock as a catalog's.
+#[derive(Debug)]
+pub(crate) struct StoreTime(pub(crate) StoreClock);
+
+impl Clock for StoreTime {
+    fn now(&self) -> DateTime<Utc> {
+        self.0.now()
+    }
 }

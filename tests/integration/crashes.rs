@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use futures::TryStreamExt;
 use lancekeep::lifecycle::FindingKind;
-use lancekeep::{Catalog, Clock, Error, ErrorKind, TableState};
+use lancekeep::{Catalog, Error, ErrorKind, TableState};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use crate::common::{ids, rows};
+use crate::common::{StoreTime, ids, rows};
 use crate::support::{Actor, Fault, Faults, Kind, SharedMemory, StoreClock, When};
 
 /// Longer than any run takes in real time: only the store's clock ends it.
@@ -28,15 +28,6 @@ const NEW: Range<i32> = 100..102;
 const OTHER: Range<i32> = 200..201;
 
 const MARKER: &str = "root/t.lance/.lance-deregistered";
-
-#[derive(Debug)]
-struct StoreTime(StoreClock);
-
-impl Clock for StoreTime {
-    fn now(&self) -> DateTime<Utc> {
-        self.0.now()
-    }
-}
 
 async fn catalog_on(memory: &SharedMemory, actor: &Actor) -> Catalog {
     let clock = memory.clock().unwrap();

@@ -1,35 +1,20 @@
-//! Two actors on one table, request by request, in every order that matters; and single orders that once were, or
-//! could have been, wrong.
-//!
-//! The explorer replays lists of turns on copies of a start state. It looks at what the requests of a run touched:
-//! where a later request of one actor conflicts with an earlier one of the other, that order is turned around in a run
-//! to come, few turns first. An order that only swaps requests that do not conflict is not run again. Requests that
-//! one actor has under way together go in the order in which it made them.
-//!
-//! Explored under paused time, so that polling costs nothing; a ticker keeps the clock from jumping over a lease while
-//! Lance works on a thread of its own.
+//! Single orders of requests that once were, or could have been, wrong; [`schedules`](crate::schedules) walks all.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use futures::TryStreamExt;
 use lancekeep::lance::dataset::Dataset;
 use lancekeep::lance::dataset::builder::DatasetBuilder;
 use lancekeep::lifecycle::FindingKind;
-use lancekeep::uuid::Uuid;
-use lancekeep::{Catalog, Clock, CreateMode, Error, ErrorKind, TableState};
-use tokio::task::{JoinHandle, LocalSet};
+use lancekeep::{Catalog, CreateMode, Error, ErrorKind, TableState};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::common::{ids, rows, table_ids};
+use crate::common::{StoreTime, ids, rows, table_ids};
 use crate::support::{Actor, Gate, Kind, Request, SharedMemory, StoreClock};
-
-/// Schedules run for each pair, at most; [`SCHEDULES_VARIABLE`] overrides it.
-const SCHEDULES: usize = 64;
-const SCHEDULES_VARIABLE: &str = "LANCEKEEP_SCHEDULES";
 
 /// Longer than any schedule takes, also by the ticker's clock.
 const LEASE: Duration = Duration::from_secs(4 * 60 * 60);
@@ -39,7 +24,6 @@ const STALL: Duration = Duration::from_secs(120);
 
 const OLD: Range<i32> = 0..3;
 
-const TABLE: &str = "root/t.lance";
 const TOMBSTONE: &str = "root/t.deleted";
 const MARKER: &str = "root/t.lance/.lance-deregistered";
 
@@ -62,41 +46,22 @@ async fn catalog_for(actor: &Actor) -> Catalog {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
-    Open,
     Drop,
     Undrop,
     Purge,
     /// Over a dropped name a revive.
     Create,
-    Overwrite,
-    Reconcile,
 }
 
 impl Op {
     async fn run(self, catalog: Catalog, actor: usize) -> Result<Option<Dataset>, Error> {
         let data = rows(new_rows(actor));
         match self {
-            Self::Open => catalog.open_table("t").await.map(Some),
             Self::Drop => catalog.drop_table("t").await.map(|_| None),
             Self::Undrop => catalog.undrop_table("t").await.map(|_| None),
             Self::Purge => catalog.purge_table("t").await.map(|_| None),
             Self::Create => catalog.create_table("t", data).await.map(Some),
-            Self::Overwrite => {
-                let create = catalog.create_table("t", data);
-                create.mode(CreateMode::Overwrite).await.map(Some)
-            }
-            Self::Reconcile => {
-                let report = catalog.reconcile(false).await?;
-                for finding in &report.findings {
-                    assert!(finding.error.is_none(), "{finding:?}");
-                }
-                Ok(None)
-            }
         }
-    }
-
-    fn changes(self) -> bool {
-        !matches!(self, Self::Open | Self::Reconcile)
     }
 }
 
@@ -137,21 +102,6 @@ enum State {
     Dropped(Table),
 }
 
-impl State {
-    /// What a change makes of it when it is alone; `None` where it cannot succeed.
-    fn after(&self, op: Op, actor: usize) -> Option<Self> {
-        Some(match (op, self) {
-            (Op::Drop, Self::Live(table)) => Self::Dropped(table.clone()),
-            (Op::Undrop, Self::Dropped(table)) => Self::Live(table.clone()),
-            (Op::Purge, Self::Dropped(_)) => Self::Absent,
-            (Op::Create | Op::Overwrite, Self::Absent) => Self::Live(Table::of(actor, 1)),
-            (Op::Create | Op::Overwrite, Self::Dropped(table))
-            | (Op::Overwrite, Self::Live(table)) => Self::Live(Table::of(actor, table.version + 1)),
-            _ => return None,
-        })
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Start {
     Absent,
@@ -170,107 +120,6 @@ impl Start {
             catalog.drop_table("t").await.unwrap();
         }
         memory
-    }
-
-    fn state(self) -> State {
-        match self {
-            Self::Absent => State::Absent,
-            Self::Live => State::Live(Table::old()),
-            Self::Dropped => State::Dropped(Table::old()),
-        }
-    }
-}
-
-/// What an actor was told.
-#[derive(Debug)]
-enum Heard {
-    Done,
-    Given(Table),
-    Failed(Error),
-}
-
-impl Heard {
-    fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed(_))
-    }
-}
-
-/// Whether the answers and the end are those of some serial order of the changes that succeeded.
-fn judge(start: &State, ops: [Op; 2], heard: &[Heard; 2], end: &State) -> Result<(), String> {
-    let won: Vec<usize> = (0..2)
-        .filter(|actor| ops[*actor].changes() && !heard[*actor].is_failure())
-        .collect();
-    let orders = match won.as_slice() {
-        [] => return Err("nobody won".to_string()),
-        [only] => vec![vec![*only]],
-        _ => vec![vec![0, 1], vec![1, 0]],
-    };
-    let mut reasons = Vec::new();
-    for order in orders {
-        match explain(start, ops, heard, end, &order) {
-            Ok(()) => return Ok(()),
-            Err(why) => reasons.push(format!("in the order {order:?}: {why}")),
-        }
-    }
-    Err(reasons.join("; "))
-}
-
-fn explain(
-    start: &State,
-    ops: [Op; 2],
-    heard: &[Heard; 2],
-    end: &State,
-    order: &[usize],
-) -> Result<(), String> {
-    let mut states = vec![start.clone()];
-    for &actor in order {
-        let next = states[states.len() - 1].after(ops[actor], actor);
-        let next = next.ok_or_else(|| format!("actor {actor} cannot succeed"))?;
-        if let Heard::Given(table) = &heard[actor]
-            && next != State::Live(table.clone())
-        {
-            return Err(format!("actor {actor} was given {table:?}, not {next:?}"));
-        }
-        states.push(next);
-    }
-    if states.last() != Some(end) {
-        return Err(format!("it must end as {:?}", states.last()));
-    }
-    for actor in [0, 1] {
-        let honest = match &heard[actor] {
-            Heard::Done => true,
-            Heard::Given(table) => states.contains(&State::Live(table.clone())),
-            Heard::Failed(error) => is_honest(ops[actor], ops[1 - actor], error, &states),
-        };
-        if !honest {
-            return Err(format!("actor {actor} must not hear {:?}", heard[actor]));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a failure says no more than what was true at some time.
-fn is_honest(op: Op, rival: Op, error: &Error, states: &[State]) -> bool {
-    // Whatever kind Lance or the store failed with, the catalog must say who was in the way.
-    if matches!(error, Error::Lance { .. } | Error::Storage { .. }) {
-        return false;
-    }
-    let was_live = states.iter().any(|s| matches!(s, State::Live(_)));
-    let was_dropped = states.iter().any(|s| matches!(s, State::Dropped(_)));
-    let was_absent = states.contains(&State::Absent);
-    match (error.kind(), op) {
-        (ErrorKind::TableDropped, Op::Open | Op::Overwrite) => was_dropped,
-        (ErrorKind::TableNotFound, Op::Open | Op::Undrop | Op::Purge) => was_absent,
-        (ErrorKind::TableNotFound, Op::Drop) => was_dropped || was_absent,
-        (ErrorKind::TableNotDropped, Op::Undrop | Op::Purge) => was_live,
-        (ErrorKind::TableAlreadyExists, Op::Create) => was_live,
-        (ErrorKind::PurgeInProgress, Op::Undrop | Op::Create) => rival == Op::Purge,
-        (ErrorKind::RestoreInProgress, Op::Undrop | Op::Purge | Op::Create) => {
-            matches!(rival, Op::Undrop | Op::Create)
-        }
-        // The drop that was to be revived was over.
-        (ErrorKind::Conflict, Op::Create) => was_dropped,
-        _ => false,
     }
 }
 
@@ -328,365 +177,6 @@ async fn end_state(memory: &SharedMemory, at: &str) -> State {
     assert_eq!(found, files, "{at}: {dump:?}");
     assert!(files > 0 || dump.is_empty(), "{at}: {dump:?}");
     state
-}
-
-/// What a request touches: one object, or (`true`) all below a prefix.
-fn reach(op: Op, request: &Request) -> (&str, bool) {
-    match request.kind {
-        Kind::List | Kind::ListDelimited => (request.path.as_str(), true),
-        // A bulk delete is known by its first path only.
-        Kind::Delete if op == Op::Purge && request.path.starts_with("root/t.lance/") => {
-            (TABLE, true)
-        }
-        _ => (request.path.as_str(), false),
-    }
-}
-
-/// Whether the order of two requests can matter.
-fn conflict(op: Op, request: &Request, other_op: Op, other: &Request) -> bool {
-    let below = |path: &str, prefix: &str| {
-        path.strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let (path, is_tree) = reach(op, request);
-    let (other_path, other_is_tree) = reach(other_op, other);
-    let overlap = path == other_path
-        || (is_tree && below(other_path, path))
-        || (other_is_tree && below(path, other_path));
-    overlap && (request.kind.is_write() || other.kind.is_write())
-}
-
-/// Whose turn it is; `tried`: the other one's turn here belongs to another plan.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    actor: usize,
-    tried: bool,
-}
-
-struct Step {
-    turn: Turn,
-    request: Request,
-    /// Whether the other one could have gone first, with nothing of it known from another plan.
-    open: bool,
-}
-
-struct Played {
-    memory: SharedMemory,
-    steps: Vec<Step>,
-    heard: [Heard; 2],
-}
-
-/// Whether an actor asks again what it asked before, with nothing changed since: it waits for the other one.
-fn polls(request: &Request, asked: &[Request]) -> bool {
-    let record = request.path == TOMBSTONE || request.path.contains(".claim");
-    let times = asked.iter().filter(|known| *known == request).count();
-    let patience = if request.kind == Kind::PutCreate {
-        1
-    } else {
-        2
-    };
-    record && times >= patience
-}
-
-/// Runs one schedule: the plan, and then each actor for as long as it can.
-async fn play(start: &SharedMemory, ops: [Op; 2], plan: &[Turn]) -> Played {
-    let memory = start.fork().await;
-    let gate = Gate::new();
-    let mut actors = Vec::new();
-    for (actor, op) in ops.into_iter().enumerate() {
-        let catalog = catalog_for(&memory.actor_at_gate(&gate, actor)).await;
-        let work = gate.run(actor, op.run(catalog, actor));
-        actors.push(tokio::task::spawn_local(work));
-    }
-    let mut steps: Vec<Step> = Vec::new();
-    // Whose next request would only lead to what another plan shows.
-    let mut asleep: Option<usize> = None;
-    // Since the last change.
-    let mut asked: [Vec<Request>; 2] = Default::default();
-    loop {
-        gate.wait_until_blocked(&[0, 1]).await;
-        let waiting = gate.waiting();
-        let next: [Option<Request>; 2] = [0, 1].map(|actor: usize| {
-            let mut own = waiting.iter().filter(|(who, _)| *who == actor);
-            own.next().map(|(_, request)| request.clone())
-        });
-        if next.iter().all(Option::is_none) {
-            break;
-        }
-        let stuck = [0, 1].map(|actor: usize| {
-            let request = next[actor].as_ref();
-            request.is_some_and(|request| polls(request, &asked[actor]))
-        });
-        let ready = [0, 1].map(|actor: usize| {
-            let other = 1 - actor;
-            next[actor].is_some() && (!stuck[actor] || stuck[other] || next[other].is_none())
-        });
-        let awake = |actor: usize| ready[actor] && asleep != Some(actor);
-        let planned = plan.get(steps.len()).copied();
-        let planned = planned.filter(|turn| next[turn.actor].is_some());
-        let last = steps.last().map_or(0, |step| step.turn.actor);
-        let actor = match planned {
-            Some(turn) => turn.actor,
-            None if awake(last) => last,
-            None if awake(1 - last) => 1 - last,
-            None if ready[last] => last,
-            None => 1 - last,
-        };
-        let other = 1 - actor;
-        let tried = planned.is_some_and(|turn| turn.tried);
-        let open = !tried && awake(other);
-        if asleep == Some(actor) {
-            asleep = None;
-        }
-        if tried && ready[other] {
-            asleep = Some(other);
-        }
-        let request = gate.release(actor);
-        if asleep == Some(other)
-            && let Some(pending) = &next[other]
-            && conflict(ops[actor], &request, ops[other], pending)
-        {
-            asleep = None;
-        }
-        if request.kind.is_write() {
-            asked[other].clear();
-            // Mostly an attempt that fails.
-            if (request.kind, request.path.as_str()) != (Kind::PutCreate, TOMBSTONE) {
-                asked[actor].clear();
-            }
-        }
-        asked[actor].push(request.clone());
-        steps.push(Step {
-            turn: Turn { actor, tried },
-            request,
-            open,
-        });
-    }
-    gate.open();
-    let mut heard = Vec::new();
-    for actor in actors {
-        heard.push(match actor.await.unwrap() {
-            Ok(Some(dataset)) => Heard::Given(Table::read(&dataset).await),
-            Ok(None) => Heard::Done,
-            Err(error) => Heard::Failed(error),
-        });
-    }
-    Played {
-        memory,
-        steps,
-        heard: heard.try_into().unwrap(),
-    }
-}
-
-/// The steps before which the other actor is to go first: those that a later request of it conflicts with, unless
-/// that one comes after them anyway.
-fn races(ops: [Op; 2], steps: &[Step]) -> Vec<usize> {
-    let mut found = Vec::new();
-    // The newest step of the other one that each actor's last step comes after.
-    let mut behind: [Option<usize>; 2] = [None, None];
-    for (at, step) in steps.iter().enumerate() {
-        let actor = step.turn.actor;
-        let rival = (0..at).rev().find(|earlier| {
-            let earlier = &steps[*earlier];
-            let who = earlier.turn.actor;
-            who != actor && conflict(ops[who], &earlier.request, ops[actor], &step.request)
-        });
-        if let Some(rival) = rival
-            && behind[actor].is_none_or(|known| rival > known)
-        {
-            behind[actor] = Some(rival);
-            if steps[rival].open {
-                found.push(rival);
-            }
-        }
-    }
-    found
-}
-
-/// Stops the paused clock from jumping to the next lease whenever Lance works on a thread of its own.
-async fn tick() {
-    loop {
-        sleep(Duration::from_millis(1)).await;
-        std::thread::sleep(Duration::from_micros(50));
-    }
-}
-
-fn cap() -> usize {
-    match std::env::var(SCHEDULES_VARIABLE) {
-        Ok(given) => given.parse().unwrap(),
-        Err(_) => SCHEDULES,
-    }
-}
-
-/// Runs the schedules of two operations, and expects each of these pairs of "it succeeded" among them.
-async fn explore(start: Start, ops: [Op; 2], expected: &[[bool; 2]]) {
-    drop(tokio::spawn(tick()));
-    let memory = start.memory().await;
-    let cap = cap();
-    let mut plans: VecDeque<Vec<Turn>> = VecDeque::from([Vec::new()]);
-    let mut known: HashSet<Vec<usize>> = HashSet::new();
-    let mut outcomes: BTreeSet<[bool; 2]> = BTreeSet::new();
-    let mut schedules = 0;
-    while schedules < cap
-        && let Some(plan) = plans.pop_front()
-    {
-        let local = LocalSet::new();
-        let played = local.run_until(Box::pin(play(&memory, ops, &plan)));
-        let Ok(played) = timeout(STALL, played).await else {
-            panic!("{start:?}, {ops:?}: nothing moves any more: {plan:?}");
-        };
-        schedules += 1;
-        let trace: Vec<String> = played
-            .steps
-            .iter()
-            .map(|s| format!("{} {:?} {}", s.turn.actor, s.request.kind, s.request.path))
-            .collect();
-        let at = format!("{start:?}, {ops:?}: {}", trace.join(", "));
-        let end = Box::pin(end_state(&played.memory, &at)).await;
-        if let Err(why) = judge(&start.state(), ops, &played.heard, &end) {
-            panic!("{why}; it ended as {end:?} with {:?}; {at}", played.heard);
-        }
-        let outcome = played.heard.each_ref().map(|heard| !heard.is_failure());
-        outcomes.insert(outcome);
-        for rival in races(ops, &played.steps) {
-            let mut turned: Vec<Turn> = played.steps[..rival].iter().map(|s| s.turn).collect();
-            turned.push(Turn {
-                actor: 1 - played.steps[rival].turn.actor,
-                tried: true,
-            });
-            if known.insert(turned.iter().map(|turn| turn.actor).collect()) {
-                plans.push_back(turned);
-            }
-        }
-    }
-    let rest = match plans.len() {
-        0 => "all".to_string(),
-        more => format!("{more} more known"),
-    };
-    println!("{start:?}, {ops:?}: {schedules} schedules, {rest}; succeeded: {outcomes:?}");
-    if cap >= SCHEDULES {
-        for outcome in expected {
-            assert!(
-                outcomes.contains(outcome),
-                "{start:?}, {ops:?}: {outcome:?} was not reached"
-            );
-        }
-    }
-}
-
-const FIRST: [bool; 2] = [true, false];
-const SECOND: [bool; 2] = [false, true];
-const BOTH: [bool; 2] = [true, true];
-
-macro_rules! pairs {
-    ($($name:ident: $start:ident, $first:ident, $second:ident => $expected:expr;)*) => {$(
-        #[tokio::test(start_paused = true)]
-        async fn $name() {
-            explore(Start::$start, [Op::$first, Op::$second], &$expected).await;
-        }
-    )*};
-}
-
-pairs! {
-    undrop_and_purge_of_a_dropped_table: Dropped, Undrop, Purge => [FIRST, SECOND];
-    two_undrops_of_a_dropped_table: Dropped, Undrop, Undrop => [FIRST, SECOND];
-    revive_and_purge_of_a_dropped_table: Dropped, Create, Purge => [FIRST, SECOND];
-    revive_and_undrop_of_a_dropped_table: Dropped, Create, Undrop => [FIRST, SECOND];
-    open_and_revive_of_a_dropped_table: Dropped, Open, Create => [BOTH, SECOND];
-    open_and_undrop_of_a_dropped_table: Dropped, Open, Undrop => [BOTH, SECOND];
-    open_and_purge_of_a_dropped_table: Dropped, Open, Purge => [SECOND];
-    two_drops_of_a_live_table: Live, Drop, Drop => [FIRST, SECOND];
-    drop_and_open_of_a_live_table: Live, Drop, Open => [FIRST, BOTH];
-    drop_and_overwrite_of_a_live_table: Live, Drop, Overwrite => [FIRST, BOTH];
-    drop_and_reconcile_of_a_live_table: Live, Drop, Reconcile => [BOTH];
-    drop_and_undrop_of_a_live_table: Live, Drop, Undrop => [FIRST, BOTH];
-    two_creates_over_an_absent_name: Absent, Create, Create => [FIRST, SECOND];
-}
-
-/// The oracle convicts, and knows which requests conflict.
-#[test]
-fn the_oracle_can_tell() {
-    let ident = || "t".into();
-    let not_dropped = || Heard::Failed(Error::TableNotDropped { ident: ident() });
-    let not_found = || {
-        Heard::Failed(Error::TableNotFound {
-            ident: ident(),
-            reason: String::new(),
-        })
-    };
-    let restoring = || {
-        Heard::Failed(Error::RestoreInProgress {
-            ident: ident(),
-            drop_id: Uuid::nil(),
-            owner: Uuid::nil(),
-            since: Utc::now(),
-        })
-    };
-    let lance = || {
-        Heard::Failed(Error::Lance {
-            operation: "commit",
-            ident: ident(),
-            kind: ErrorKind::Conflict,
-            retryable: true,
-            source: "lost".into(),
-        })
-    };
-    let live = || State::Live(Table::old());
-    let judge = |ops, heard: [Heard; 2], end: State| {
-        judge(&State::Dropped(Table::old()), ops, &heard, &end).is_ok()
-    };
-    use Op::{Create, Open, Purge, Undrop};
-    assert!(judge([Undrop, Purge], [Heard::Done, not_dropped()], live()));
-    assert!(judge([Undrop, Purge], [Heard::Done, restoring()], live()));
-    assert!(!judge([Undrop, Purge], [Heard::Done, not_found()], live()));
-    assert!(!judge([Undrop, Purge], [Heard::Done, Heard::Done], live()));
-    assert!(!judge([Undrop, Purge], [restoring(), Heard::Done], live()));
-    assert!(!judge(
-        [Undrop, Purge],
-        [restoring(), Heard::Done],
-        State::Absent
-    ));
-    assert!(!judge([Undrop, Purge], [restoring(), restoring()], live()));
-    let dropped = State::Dropped(Table::old());
-    assert!(!judge([Undrop, Purge], [Heard::Done, restoring()], dropped));
-
-    let revived = || State::Live(Table::of(1, 2));
-    let given = |actor, version| Heard::Given(Table::of(actor, version));
-    let old = || Heard::Given(Table::old());
-    assert!(judge([Open, Create], [given(1, 2), given(1, 2)], revived()));
-    assert!(!judge([Open, Create], [old(), given(1, 2)], revived()));
-    assert!(!judge([Open, Create], [Heard::Done, old()], revived()));
-    assert!(judge([Open, Undrop], [old(), Heard::Done], live()));
-    assert!(!judge([Open, Purge], [old(), Heard::Done], State::Absent));
-    assert!(judge(
-        [Purge, Create],
-        [Heard::Done, given(1, 1)],
-        State::Live(Table::of(1, 1))
-    ));
-    assert!(!judge([Undrop, Create], [Heard::Done, lance()], live()));
-
-    let clash = |a: (Kind, &str), b: (Kind, &str)| {
-        let (a, b) = (Request::new(a.0, a.1), Request::new(b.0, b.1));
-        let there = conflict(Open, &a, Undrop, &b);
-        assert_eq!(there, conflict(Undrop, &b, Open, &a));
-        there
-    };
-    let versions = (Kind::List, "root/t.lance/_versions");
-    assert!(clash((Kind::Get, TOMBSTONE), (Kind::Delete, TOMBSTONE)));
-    assert!(!clash((Kind::Get, TOMBSTONE), (Kind::Get, TOMBSTONE)));
-    assert!(!clash((Kind::Get, MARKER), (Kind::Delete, TOMBSTONE)));
-    assert!(clash(
-        versions,
-        (Kind::PutCreate, "root/t.lance/_versions/1.manifest")
-    ));
-    assert!(!clash(versions, (Kind::Put, "root/t.lance/_versions2/x")));
-    assert!(!clash(versions, (Kind::Delete, MARKER)));
-    // A bulk delete, known by its first path.
-    let (list, bulk) = (
-        Request::new(versions.0, versions.1),
-        Request::new(Kind::Delete, MARKER),
-    );
-    assert!(conflict(Open, &list, Purge, &bulk));
 }
 
 /// Actors whose requests wait at a gate, in a schedule written by hand.
@@ -958,15 +448,6 @@ async fn a_create_may_be_overtaken_before_any_request() {
     );
     assert_eq!(outcomes.first(), Some(&made));
     assert_eq!(outcomes.last(), Some(&lost));
-}
-
-#[derive(Debug)]
-struct StoreTime(StoreClock);
-
-impl Clock for StoreTime {
-    fn now(&self) -> DateTime<Utc> {
-        self.0.now()
-    }
 }
 
 /// A catalog whose clock is the store's.

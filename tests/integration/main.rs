@@ -24,3 +24,4 @@ mod namespace;
 mod races;
 mod reconcile;
 mod requests;
+mod schedules;

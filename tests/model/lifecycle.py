@@ -41,7 +41,7 @@ DESIGN = dict(help='dead', takeover='dead', reread=True, hidden=True, verify=Tru
               creating_shows=True, rollback=True, own_commit=True, claims_first=True, batch_check=True,
               look_again=True, exact=True, guard=True, renew_reread=True, recheck=True, clock_forward=True,
               reissue=True, base_check=True, base_first=True, own_only=True, rows_only=True, drop_sync=True,
-              last_look=True, marker=False)
+              last_look=True, purge_look=True, marker=False)
 
 # Before these a purge whose lease is over renews, and goes on at the step named. Everybody else sends nothing
 # destructive any more, which comes to a crash; and what is read after the lease changes nothing without a renewal.
@@ -228,7 +228,8 @@ def _(s, me, l, F, dead):
 
 at('p6-del-files')(lambda s, me, l, F, dead: [(s._replace(files=s.files - l[1]), 'p3-list', l[:1])])
 
-at('p7-del-tomb')(lambda s, me, l, F, dead: [(end(s, l[0], 'purge'), 'x-del-claim', l)])
+at('p7-del-tomb')(lambda s, me, l, F, dead: [
+    (end(s, l[0], 'purge'), 'm2-late?' if F['marker'] and F['purge_look'] else 'x-del-claim', l)])
 
 # ---- renew, when the lease was over
 @at('n1-renew')
@@ -407,7 +408,7 @@ def synced(s, F, d, then):
 def _(s, me, l, F, dead):
     return [(s._replace(marker=None), l[0], l[1:])]
 
-@at('m2-late?')   # a slow drop can write it after m1, and look at the tombstone before it goes
+@at('m2-late?')   # a slow drop, or a reconcile, can write it after m1 or p4, and look at the tombstone before it goes
 def _(s, me, l, F, dead):
     return [(s, 'm5-tomb?', (l[0], 'x-del-claim')) if s.marker == l[0] and F['last_look'] else (s, 'x-del-claim', l)]
 
@@ -505,6 +506,7 @@ def bad_step(s, s2, step, F, may_purge):
 def marked_wrong(s, F):
     d = dropped(s)
     if live(s, F) and s.marker: return f'live, but with marker {s.marker}'                               # 10
+    if not s.tomb and s.marker: return f'nothing there but marker {s.marker}'                            # 10
     if d and not newest(s, d) and s.marker != d: return f'drop {d} with marker {s.marker}'               # 10
 
 def recovers(s, F, memo):
@@ -647,6 +649,7 @@ TEETH = [
     ('drop takes a tombstone re-issued over nothing for its own success', dict(own_only=False), lambda: LATE, False),
     ("drop's second look takes files without a version for the table", dict(rows_only=False), lambda: LATE, False),
     ('marker: undrop without the last look', dict(marker=True, last_look=False), small, False),
+    ('marker: purge without the last look', dict(marker=True, purge_look=False), small, False),
     ('marker: a drop that was overtaken leaves it', dict(marker=True, drop_sync=False), small, False),
 ]
 

@@ -39,7 +39,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    fn error(self, request: &Request) -> Error {
+    pub(super) fn error(self, request: &Request) -> Error {
         match self {
             Self::Unavailable503 => Error::Generic {
                 store: NAME,

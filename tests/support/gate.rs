@@ -19,10 +19,12 @@ use tokio::sync::{Notify, oneshot};
 use super::request::{PAGE, Request};
 
 /// Turns given to other tasks of the runtime before an actor is taken to have parked all that it will park.
-const SETTLE_TURNS: usize = 32;
+pub const SETTLE_TURNS: usize = 32;
 
 struct Parked {
     actor: usize,
+    /// How many the actor had parked before this one.
+    number: usize,
     ticket: u64,
     request: Request,
     permit: oneshot::Sender<()>,
@@ -36,6 +38,8 @@ struct State {
     changes: u64,
     /// In order of arrival.
     parked: Vec<Parked>,
+    /// How many each actor has parked so far.
+    numbers: BTreeMap<usize, usize>,
     /// Requests let through and not answered yet.
     running: BTreeMap<usize, usize>,
     finished: BTreeSet<usize>,
@@ -99,6 +103,18 @@ impl Gate {
         waiting
     }
 
+    /// What waits, by actor, each request with its number among all that the actor has made.
+    pub fn numbered(&self) -> Vec<(usize, usize, Request)> {
+        let state = self.shared.state.lock().unwrap();
+        let mut waiting: Vec<_> = state
+            .parked
+            .iter()
+            .map(|parked| (parked.actor, parked.number, parked.request.clone()))
+            .collect();
+        waiting.sort_by_key(|(actor, number, _)| (*actor, *number));
+        waiting
+    }
+
     /// Waits until each of these actors has finished or has a request parked, and none of theirs is under way.
     ///
     /// An actor that waits for something else than the store keeps this waiting: put a timeout around it.
@@ -140,6 +156,17 @@ impl Gate {
         released.unwrap_or_else(|| panic!("actor {actor} has no request number {nth} waiting"))
     }
 
+    /// Lets one request of the actor through; false if that one does not wait.
+    pub fn release_numbered(&self, actor: usize, number: usize) -> bool {
+        self.change(|state| {
+            let found = state
+                .parked
+                .iter()
+                .position(|parked| (parked.actor, parked.number) == (actor, number));
+            found.map(|index| let_through(state, index)).is_some()
+        })
+    }
+
     /// Runs an actor's work; the actor counts as finished when it ends or is dropped.
     pub fn run<T, W: Future<Output = T>>(
         &self,
@@ -162,8 +189,18 @@ impl Gate {
         self.shared.state.lock().unwrap().finished.contains(&actor)
     }
 
+    /// Whether a request of the actor was let through and is not answered yet.
+    pub fn is_under_way(&self, actor: usize) -> bool {
+        let running = &self.shared.state.lock().unwrap().running;
+        running.get(&actor).is_some_and(|count| *count > 0)
+    }
+
+    pub fn is_blocked(&self, actor: usize) -> bool {
+        self.shared.state.lock().unwrap().is_blocked(actor)
+    }
+
     /// The number of changes so far, if all these actors are blocked.
-    fn blocked(&self, actors: &[usize]) -> Option<u64> {
+    pub fn blocked(&self, actors: &[usize]) -> Option<u64> {
         let state = self.shared.state.lock().unwrap();
         actors
             .iter()
@@ -187,8 +224,12 @@ impl Gate {
         let ticket = self.change(|state| {
             let ticket = state.next_ticket;
             state.next_ticket += 1;
+            let numbers = state.numbers.entry(actor).or_default();
+            let number = *numbers;
+            *numbers += 1;
             state.parked.push(Parked {
                 actor,
+                number,
                 ticket,
                 request,
                 permit,

@@ -19,6 +19,7 @@ pub mod latency;
 pub mod provider;
 pub mod request;
 pub mod store_clock;
+pub mod witness;
 
 pub use counting::{Counter, CountingStore};
 pub use faults::{Fault, FaultStore, Faults, When};
@@ -27,3 +28,4 @@ pub use latency::LatencyStore;
 pub use provider::{Actor, SharedMemory, Snapshot, session};
 pub use request::{Kind, PAGE, Request};
 pub use store_clock::{ClockedStore, StoreClock};
+pub use witness::{Footprint, Sent, Trace, WitnessStore};

@@ -121,7 +121,7 @@ fn staged(names: &[String]) -> Vec<&String> {
     names.iter().filter(staged).collect()
 }
 
-fn code_of(error: &lance_core::Error) -> Option<ErrorCode> {
+pub(crate) fn code_of(error: &lance_core::Error) -> Option<ErrorCode> {
     let lance_core::Error::Namespace { source, .. } = error else {
         return None;
     };
