@@ -106,7 +106,6 @@ enum State {
 enum Start {
     Absent,
     Live,
-    Dropped,
 }
 
 impl Start {
@@ -115,9 +114,6 @@ impl Start {
         let catalog = catalog_for(&memory.actor()).await;
         if !matches!(self, Self::Absent) {
             catalog.create_table("t", rows(OLD)).await.unwrap();
-        }
-        if matches!(self, Self::Dropped) {
-            catalog.drop_table("t").await.unwrap();
         }
         memory
     }
