@@ -61,6 +61,7 @@ mod creating;
 mod dropping;
 pub(crate) mod purge;
 pub(crate) mod reconcile;
+mod record;
 mod restore;
 pub(crate) mod tombstone;
 

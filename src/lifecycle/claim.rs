@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lifecycle::{Lifecycle, tombstone};
+use crate::lifecycle::{Lifecycle, record, tombstone};
 use crate::store::{Created, RootStore, Slot};
 
 const FORMAT: u32 = 1;
@@ -66,7 +66,11 @@ pub(crate) struct Claim {
     #[serde(default)]
     pub(crate) generation: u32,
     pub(crate) lease_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "record::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) revive: Option<Revive>,
     /// Keeps others off a name while a table is created, see [`tombstone`](super::tombstone).
     #[serde(default)]
@@ -99,7 +103,7 @@ impl Claim {
                  left alone until the object is removed by hand"
             ),
         };
-        let claim: Self = serde_json::from_slice(content).map_err(|e| corrupt(e.to_string()))?;
+        let claim: Self = record::parse(content).map_err(|e| corrupt(e.to_string()))?;
         if claim.format != FORMAT {
             return Err(corrupt(format!("format {}", claim.format)));
         }

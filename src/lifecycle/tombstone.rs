@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
+use crate::lifecycle::record;
 use crate::store::{RootStore, Slot};
 
 /// The format that this version writes, and the newest that it reads.
@@ -108,7 +109,11 @@ struct Record {
     /// Of a drop under a new id: since when the store holds it, by the store's own clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     held_since_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "record::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     creating: Option<Creating>,
 }
 
@@ -228,7 +233,7 @@ impl Tombstone {
     }
 
     fn parse(content: &[u8], meta: &ObjectMeta) -> std::result::Result<Self, String> {
-        let record: Record = serde_json::from_slice(content).map_err(|e| e.to_string())?;
+        let record: Record = record::parse(content).map_err(|e| e.to_string())?;
         if record.format != FORMAT {
             return Err(format!(
                 "format {} is not known to this version",
@@ -340,6 +345,9 @@ mod tests {
             br#"{"format":2,"deleted_at_ms":5,"ttl_ms":0}"#,
             br#"{"deleted_at_ms":9223372036854775807,"ttl_ms":0}"#,
             br#"{"deleted_at_ms":5,"drop_id":"not-a-uuid"}"#,
+            // The values of a record in their order, and of one in it.
+            br#"[1,null,null,null,5,0,null,null,null,null]"#,
+            br#"{"deleted_at_ms":5,"creating":["6f2f0d1c-7a5b-4f0e-9a39-0d7a1f7f2b11",5]}"#,
         ] {
             let t = Tombstone::decode(bad, &meta());
             assert!(t.parse_error.is_some(), "{bad:?}");
