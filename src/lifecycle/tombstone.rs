@@ -183,7 +183,7 @@ impl Tombstone {
     }
 
     pub(crate) fn encode(&self, slot: &Slot) -> Result<Bytes> {
-        let record = Record {
+        let mut record = Record {
             format: FORMAT,
             drop_id: Some(self.drop_id),
             id: Some(slot.ident.parts().to_vec()),
@@ -197,11 +197,19 @@ impl Tombstone {
             held_since_ms: self.held_since.map(|t| t.timestamp_millis()),
             creating: self.creating,
         };
-        let mut json = serde_json::to_vec(&record).map_err(|e| Error::CorruptMetadata {
-            path: slot.tombstone.to_string(),
-            message: format!("cannot be written: {e}"),
-        })?;
+        let serialized = |record: &Record| {
+            serde_json::to_vec(record).map_err(|e| Error::CorruptMetadata {
+                path: slot.tombstone.to_string(),
+                message: format!("cannot be written: {e}"),
+            })
+        };
+        let mut json = serialized(&record)?;
         if self.creating.is_some() {
+            if json.len() > CREATING_SIZE {
+                // For people only: a long id is told by the record's name.
+                (record.id, record.location) = (None, None);
+                json = serialized(&record)?;
+            }
             json.resize(json.len().max(CREATING_SIZE), b' ');
         } else if json.len() == CREATING_SIZE {
             json.push(b' ');
@@ -238,6 +246,12 @@ impl Tombstone {
             return Err(format!(
                 "format {} is not known to this version",
                 record.format
+            ));
+        }
+        if record.creating.is_some() && content.len() != CREATING_SIZE {
+            return Err(format!(
+                "a creating record of {} bytes, not {CREATING_SIZE}",
+                content.len()
             ));
         }
         let deleted_at = DateTime::from_timestamp_millis(record.deleted_at_ms)
@@ -364,5 +378,35 @@ mod tests {
         );
         assert_eq!(t.parse_error, None);
         assert_eq!(t.expires_at(), None);
+    }
+
+    /// A listing sees no more of it than its size.
+    #[test]
+    fn a_creating_record_has_its_size_whatever_its_id() {
+        let creating = Creating {
+            owner: Uuid::new_v4(),
+            lease_ms: 60_000,
+        };
+        let written = Tombstone::creating(DateTime::UNIX_EPOCH, creating);
+        for length in [1, 255, 512] {
+            let location = "x".repeat(length);
+            let path = Path::from(format!("root/{location}$.deleted"));
+            let slot = Slot {
+                ident: TableIdent::from(["ns", &location]),
+                stem: format!("{location}$"),
+                table: Path::from(format!("root/{location}")),
+                tombstone: path.clone(),
+                marker: path.clone(),
+                uri: format!("memory://root/{location}"),
+                location,
+            };
+            let content = written.encode(&slot).unwrap();
+            assert_eq!(content.len(), CREATING_SIZE, "{length}");
+            let read = Tombstone::decode(&content, &meta());
+            assert_eq!((read.parse_error, read.creating), (None, Some(creating)));
+            // With any other size it is nothing that is known.
+            let read = Tombstone::decode(&content[..CREATING_SIZE - 1], &meta());
+            assert!(read.parse_error.is_some() && read.creating.is_none());
+        }
     }
 }
