@@ -136,13 +136,14 @@ impl PageToken {
             .step_by(2)
             .map(|i| u8::from_str_radix(&token[i..i + 2], 16).ok())
             .collect();
-        let token: Self = bytes
+        let read: Self = bytes
             .and_then(|b| serde_json::from_slice(&b).ok())
             .ok_or_else(invalid)?;
-        if token.size == 0 || token.size > STORE_PAGE {
+        // Other spellings of the same were not returned either.
+        if read.size == 0 || read.size > STORE_PAGE || read.encode()? != token {
             return Err(invalid());
         }
-        Ok(token)
+        Ok(read)
     }
 }
 
@@ -463,6 +464,10 @@ mod tests {
             "7b7d",
             "äöü",
             "7b2273697a65223a302c226166746572223a2278227d",
+            // {"size":1,"after":"x"} with a capital digit, with a sign for a digit (of a space), and as a list.
+            "7B2273697a65223a312c226166746572223a2278227d",
+            "+97b2273697a65223a312c226166746572223a2278227d",
+            "5b6e756c6c2c312c2278225d",
         ] {
             assert!(PageToken::decode(bad).is_err(), "{bad:?}");
         }
