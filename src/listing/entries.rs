@@ -74,7 +74,7 @@ impl Entry {
             });
         }
         if let Some((stem, drop_id, rest)) = split_drop(name)
-            && rest.starts_with("purge.")
+            && rest.strip_prefix("purge.").is_some_and(is_unique)
         {
             return Some(Self::PurgeDir {
                 name: stem,
@@ -95,9 +95,13 @@ impl Entry {
             });
         }
         let (stem, drop_id, rest) = split_drop(name)?;
-        let is_generation = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
-        let is_claim = rest == "claim" || rest.strip_prefix("claim.").is_some_and(is_generation);
-        (is_claim || rest.starts_with("clock.")).then(|| Self::Claim {
+        let is_ours = match rest.split_once('.') {
+            None => rest == "claim",
+            Some(("claim", n)) => n.parse::<u32>().is_ok_and(|g| g > 0 && g.to_string() == n),
+            Some(("clock", unique)) => is_unique(unique),
+            Some(_) => false,
+        };
+        is_ours.then(|| Self::Claim {
             name: stem,
             drop_id,
             object: name.to_string(),
@@ -114,17 +118,27 @@ fn is_drawn(dir: &str) -> bool {
     })
 }
 
-/// Splits `<stem>.deleted.<uuid>.<rest>`, from the right: a stem may hold anything.
+/// Eight random digits, as they end the names of what is renamed away and of what reads the store's clock.
+fn is_unique(text: &str) -> bool {
+    text.len() == 8 && text.bytes().all(is_lower_hex)
+}
+
+fn is_lower_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// Splits `<stem>.deleted.<uuid>.<rest>`, from the right: a stem may hold anything. Only what is spelled as we write it
+/// is a record of ours, which `reconcile` may delete.
 fn split_drop(name: &str) -> Option<(String, Uuid, &str)> {
     let at = name.rfind(".deleted.")?;
     let (stem, tail) = (&name[..at], &name[at + ".deleted.".len()..]);
     let (id, rest) = tail.split_at_checked(36)?;
     ident::check_existing(stem, usize::MAX).ok()?;
-    Some((
-        stem.to_string(),
-        Uuid::try_parse(id).ok()?,
-        rest.strip_prefix('.')?,
-    ))
+    let drop_id = Uuid::try_parse(id).ok()?;
+    if drop_id.to_string() != id {
+        return None;
+    }
+    Some((stem.to_string(), drop_id, rest.strip_prefix('.')?))
 }
 
 /// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST, or one pass over the directory.
@@ -225,6 +239,26 @@ mod tests {
         ] {
             assert!(Entry::of_object(other, 0).is_none(), "{other}");
         }
+        // Nobody writes these; what is taken for litter is deleted.
+        for rest in [
+            "claim.",
+            "claim.0",
+            "claim.07",
+            "claim.4294967296",
+            "clock.x",
+            "clock.0123ABCD",
+        ] {
+            let other = format!("t.deleted.{id}.{rest}");
+            assert!(Entry::of_object(&other, 0).is_none(), "{other}");
+        }
+        let upper = "6F2F0D1C-7A5B-4F0E-9A39-0D7A1F7F2B11";
+        assert!(Entry::of_object(&format!("t.deleted.{upper}.claim"), 0).is_none());
+        assert!(Entry::of_prefix(&format!("t.deleted.{upper}.purge.0123abcd")).is_none());
+        assert!(Entry::of_prefix(&format!("t.deleted.{id}.purge.by-hand")).is_none());
+        assert!(matches!(
+            Entry::of_prefix(&format!("t.deleted.{id}.purge.0123abcd")),
+            Some(Entry::PurgeDir { name, drop_id, .. }) if name == "t" && drop_id == id
+        ));
         assert!(matches!(
             Entry::of_prefix(".lance"),
             Some(Entry::Unusable(_))
