@@ -1,23 +1,30 @@
 //! Spelling of roots and of the paths and URIs below them.
 
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 use lance_io::object_store::uri_to_url;
 use object_store::path::Path;
 
 use crate::error::{Error, Redactor, Result};
 
-/// `base/name`, kept literally (no percent encoding), as Lance derives it from a URI.
+/// `base/name`, kept literally (no percent encoding), as Lance derives it from a URI. The name may be a path, but never
+/// the base itself.
 pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
     let full = if base.as_ref().is_empty() {
         name.to_string()
     } else {
         format!("{base}/{name}")
     };
-    Path::parse(&full).map_err(|e| Error::InvalidIdent {
+    let refuse = |rule: String| Error::InvalidIdent {
         name: name.to_string(),
-        rule: e.to_string(),
-    })
+        rule,
+    };
+    // It forgives slashes at the ends.
+    match Path::parse(&full) {
+        Ok(path) if path.as_ref() == full && !name.is_empty() => Ok(path),
+        Ok(_) => Err(refuse("a path without empty segments".to_string())),
+        Err(e) => Err(refuse(e.to_string())),
+    }
 }
 
 /// Scheme and host of a URI; a plain path is a `file` URL.
@@ -41,6 +48,9 @@ pub(super) fn normalize_root(uri: &str, redactor: &Redactor) -> Result<(String, 
             .map_err(|()| invalid("it is not a local path".to_string()))?;
         // Through its components, so that doubled and trailing slashes go.
         let path: PathBuf = path.components().collect();
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(invalid("an escaped '..' is in it".to_string()));
+        }
         if path.parent().is_none() {
             return Err(invalid("it is the file system's root".to_string()));
         }
@@ -117,7 +127,39 @@ fn decoded(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::names_the_same;
+    use object_store::path::Path;
+
+    use super::{join, names_the_same, normalize_root};
+    use crate::error::Redactor;
+
+    #[test]
+    fn nothing_joined_is_the_base_itself() {
+        for base in [Path::default(), Path::from("bucket/root")] {
+            assert_eq!(
+                join(&base, "d/t")
+                    .unwrap()
+                    .as_ref()
+                    .trim_start_matches(base.as_ref())
+                    .trim_matches('/'),
+                "d/t"
+            );
+            for bad in ["", "/", "/t", "t/", "a//t", ".", "..", "a/../t"] {
+                assert!(join(&base, bad).is_err(), "{bad:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_does_not_climb() {
+        let root = |uri: &str| normalize_root(uri, &Redactor::default());
+        assert_eq!(
+            root("file:///data/a%20b/").unwrap(),
+            ("/data/a b".to_string(), true)
+        );
+        for bad in ["file:///..%2F", "file:///data/..%2f..", "/", "file:///"] {
+            assert!(root(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn spellings_of_one_name() {
