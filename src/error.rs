@@ -16,7 +16,7 @@ use crate::lifecycle::DroppedTable;
 
 mod from_lance;
 mod namespace;
-mod redact;
+pub(crate) mod redact;
 
 pub(crate) use from_lance::{from_lance, is_retryable_store_error};
 pub(crate) use namespace::{Subject, from_base};

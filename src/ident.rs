@@ -14,6 +14,9 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 /// The longest name, in characters.
 pub const MAX_NAME_LEN: usize = 255;
 

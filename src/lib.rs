@@ -99,11 +99,22 @@
 //! the feature `rest` for those that speak its REST form. Public items say what they cost in requests where they cost any.
 
 // In tests a panic is the right answer to a surprise.
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    any(test, fuzzing),
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::print_stdout
+    )
+)]
 
 pub mod catalog;
 mod child;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ident;
 pub mod lifecycle;
 pub mod listing;

@@ -59,6 +59,8 @@ use crate::store::{RootStore, Slot};
 pub(crate) mod claim;
 mod creating;
 mod dropping;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 pub(crate) mod purge;
 pub(crate) mod reconcile;
 mod record;

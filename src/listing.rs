@@ -25,6 +25,8 @@ use crate::root::status::table_state;
 use crate::store::RootStore;
 
 mod entries;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 pub(crate) use entries::{Entry, scan};
 

@@ -24,6 +24,8 @@ use crate::ident::{MAX_CHILD_ID_LEN, MAX_LOCAL_CHILD_ID_LEN, MAX_LOCAL_NAME_LEN,
 
 mod local;
 mod manifests;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod slot;
 mod uri;
 

@@ -6,6 +6,9 @@ use snafu::Snafu;
 
 use crate::error::Cause;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 /// What is printed instead of a value.
 const PLACEHOLDER: &str = "[storage option]";
 

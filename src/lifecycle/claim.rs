@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::lifecycle::{Lifecycle, record, tombstone};
 use crate::store::{Created, RootStore, Slot};
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 const FORMAT: u32 = 1;
 
 /// The longest lease: a record that claims more is taken to mean this.

@@ -16,7 +16,7 @@ use crate::lifecycle::{
 };
 use crate::store::{DELETE_BATCH, Slot};
 
-mod local;
+pub(crate) mod local;
 
 use local::count_tree;
 

@@ -22,6 +22,9 @@ use crate::ident::TableIdent;
 use crate::lifecycle::record;
 use crate::store::{RootStore, Slot};
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u32 = 1;
 

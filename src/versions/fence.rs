@@ -24,6 +24,9 @@ use crate::error::{Error, Result};
 use crate::store::join;
 use crate::versions::Chain;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 /// The key of the incarnation in a manifest's configuration.
 pub(crate) const INCARNATION: &str = "lancekeep.incarnation";
 

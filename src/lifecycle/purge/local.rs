@@ -143,7 +143,7 @@ impl Lifecycle {
 }
 
 /// What a purge of this drop renames the directory to; [`Entry::PurgeDir`] reads it.
-fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
+pub(crate) fn purge_dir_name(stem: &str, drop_id: Uuid) -> String {
     let unique = Uuid::new_v4().simple().to_string();
     format!("{stem}.deleted.{drop_id}.purge.{}", &unique[..8])
 }
