@@ -23,5 +23,6 @@ mod managed;
 mod namespace;
 mod races;
 mod reconcile;
+mod properties;
 mod requests;
 mod schedules;
