@@ -98,7 +98,10 @@ pub(crate) async fn all_tables(catalog: &Catalog, include_declared: bool) -> Res
         .map(|row| async move {
             if !include_declared {
                 let location = row.location.as_deref().unwrap_or_default();
-                let path = join(&store.base, location.trim_matches('/'))?;
+                // Nothing can be opened at what is no path below the root.
+                let Ok(path) = join(&store.base, location.trim_matches('/')) else {
+                    return Ok(None);
+                };
                 if store.latest_manifest(&path).await?.is_none() {
                     return Ok(None);
                 }
