@@ -7,6 +7,7 @@ use crate::child::{check_existing, deregister, manifest, not_registered, registe
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::{DropOutcome, DroppedTable, MAX_ROUNDS};
+use crate::listing::Entry;
 use crate::store::{DELETE_BATCH, Slot};
 
 /// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
@@ -45,7 +46,16 @@ pub(crate) async fn drop_table(
 /// Whether another table is stored there too.
 pub(crate) async fn is_shared(catalog: &Catalog, slot: &Slot) -> Result<bool> {
     let sharing = manifest::sharing(catalog.store(), &slot.ident, &slot.location);
-    Ok(is_root_table(&slot.location) || !sharing.await?.is_empty())
+    Ok(is_anothers(&slot.location) || !sharing.await?.is_empty())
+}
+
+/// Whether a location is, or is within, the namespace manifest or what belongs to a root table. A stock client may
+/// register it under an id all the same.
+pub(crate) fn is_anothers(location: &str) -> bool {
+    let first = location.split('/').next().unwrap_or_default();
+    first == manifest::NAME
+        || matches!(Entry::of_prefix(first), Some(Entry::PurgeDir { .. }))
+        || location.split('/').any(|s| s.ends_with(".lance"))
 }
 
 /// Whether a location is the directory of a root table, which a stock client may register under other ids.

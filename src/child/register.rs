@@ -1,14 +1,13 @@
 //! Register and deregister tables in child namespaces.
 
 use crate::catalog::Catalog;
-use crate::child::drop::is_root_table;
+use crate::child::drop::{is_anothers, is_root_table};
 use crate::child::{
     check_existing, check_new, deregister, manifest, must_exist, not_registered, register,
     registered, still_exists, withdraw,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
-use crate::listing::Entry;
 use crate::store::{RootStore, Slot};
 
 /// Registers the table that is stored at a location: a path relative to the root, or a URI below it.
@@ -67,8 +66,7 @@ fn relative(store: &RootStore, location: &str) -> Result<String> {
     } else {
         location.trim_end_matches('/').to_string()
     };
-    let segments: Vec<&str> = relative.split('/').collect();
-    for segment in &segments {
+    for segment in relative.split('/') {
         if ident::check_existing(segment, usize::MAX).is_err() {
             return refuse("it is a path of plain names below the root");
         }
@@ -76,11 +74,7 @@ fn relative(store: &RootStore, location: &str) -> Result<String> {
     if is_root_table(&relative) {
         return refuse("that is a root table's directory");
     }
-    let of_root = matches!(
-        Entry::of_prefix(segments[0]),
-        Some(Entry::Table(_) | Entry::PurgeDir { .. })
-    );
-    if of_root || segments.iter().any(|s| s.ends_with(".lance")) {
+    if is_anothers(&relative) {
         return refuse("that is within what belongs to a root table");
     }
     Ok(relative)

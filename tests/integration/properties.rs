@@ -24,12 +24,14 @@ use tokio::runtime::Runtime;
 use crate::common::{catalog_of, ids, rows};
 use crate::support::{Actor, Fault, Kind, SharedMemory};
 
-/// What is printed is shrunk; no files are written beside the sources.
-fn config() -> Config {
+mod locations;
+
+/// One case for so many of `PROPTEST_CASES`. What fails is printed, shrunk; no files are written beside the sources.
+fn one_of(every: u32) -> Config {
     let config = Config::default();
     Config {
         failure_persistence: None,
-        cases: (config.cases / 4).max(1),
+        cases: (config.cases / every).max(1),
         ..config
     }
 }
@@ -75,7 +77,10 @@ type Checked = Result<(), TestCaseError>;
 
 impl World {
     async fn new(ordered: bool) -> Self {
-        let memory = prepared().0.fork().await;
+        Self::over(prepared().0.fork().await, ordered).await
+    }
+
+    async fn over(memory: SharedMemory, ordered: bool) -> Self {
         let actor = match ordered {
             true => memory.actor(),
             false => memory.actor_unordered(),
@@ -287,7 +292,7 @@ fn is_litter(path: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(one_of(4))]
 
     /// A tombstone beside a live table: what is a drop can be taken back, what cannot be read is kept.
     #[test]
