@@ -58,9 +58,11 @@ pub(super) fn any_value(value: &str, before: &str, after: &str) {
     }
 }
 
-/// Whether the placeholder says the value, or a part of it that could be taken for it at its ends.
+/// Whether the placeholder says the value, or a part of it that could be taken for it at its ends; or the value the
+/// placeholder, and with it a whole error that is clean.
 fn blends(value: &str) -> bool {
     PLACEHOLDER.contains(value)
+        || value.contains(PLACEHOLDER)
         || value.char_indices().any(|(at, _)| {
             PLACEHOLDER.starts_with(&value[at..]) || PLACEHOLDER.ends_with(&value[..at]) && at > 0
         })
