@@ -310,7 +310,7 @@ impl Catalog {
     }
 
     /// Looks for everything that stopped processes and other clients left: half-done restores, purges and creates,
-    /// claims and purge directories without a tombstone, markers that disagree with the tombstone, incomplete and
+    /// claims and purge directories without a tombstone, half-written records, markers that disagree with the tombstone, incomplete and
     /// deregistered tables, unreadable records, and in namespaces missing parents, missing locations and directories
     /// that nobody names. Finishes or removes what is the catalog's own and due; with
     /// `dry_run` only tells. A second run finds nothing that the first one could mend.

@@ -89,6 +89,7 @@ pub(crate) async fn visible_names(store: &RootStore) -> Result<Vec<String>> {
             }
             Entry::Claim { .. }
             | Entry::PurgeDir { .. }
+            | Entry::Staged { .. }
             | Entry::ChildDir(_)
             | Entry::Unusable(_) => {}
         }
@@ -293,6 +294,7 @@ impl ListTables {
                     }
                     Entry::Claim { .. }
                     | Entry::PurgeDir { .. }
+                    | Entry::Staged { .. }
                     | Entry::ChildDir(_)
                     | Entry::Unusable(_) => {}
                 }

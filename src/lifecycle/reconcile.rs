@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::StreamExt;
 use uuid::Uuid;
 
@@ -9,7 +10,7 @@ use crate::catalog::Catalog;
 use crate::child;
 use crate::error::Result;
 use crate::ident::TableIdent;
-use crate::lifecycle::{Held, Marker, Recovered, Tombstone, tombstone};
+use crate::lifecycle::{Held, Lifecycle, Marker, Recovered, Tombstone, tombstone};
 use crate::listing::{Entry, scan};
 use crate::root;
 use crate::store::Slot;
@@ -29,6 +30,8 @@ pub enum FindingKind {
     UnfinishedCreate,
     /// A claim, or an object that read the store's clock, whose drop is over.
     StaleClaim,
+    /// On local disk, a file that a process was stopped in while it wrote a record. Mended when it is older than a lease.
+    UnfinishedWrite,
     /// A directory that a purge renamed away and did not delete.
     PurgeLeftover,
     /// Lance's marker and the tombstone disagree, so stock clients see another state than we do.
@@ -99,6 +102,7 @@ struct Name {
     table: bool,
     claims: HashMap<Uuid, Vec<String>>,
     purge_dirs: HashMap<Uuid, Vec<String>>,
+    staged: Vec<String>,
 }
 
 struct Work<'a> {
@@ -130,6 +134,7 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
                 .entry(drop_id)
                 .or_default()
                 .push(object),
+            Entry::Staged { name, file } => names.entry(name).or_default().staged.push(file),
             Entry::PurgeDir { name, drop_id, dir } => names
                 .entry(name)
                 .or_default()
@@ -191,6 +196,16 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
     Ok(report)
 }
 
+impl Lifecycle {
+    /// Whether what was written then is older than any lease, by the store's own clock: whoever wrote it does not go on.
+    async fn is_abandoned(&self, slot: &Slot, written: DateTime<Utc>) -> Result<bool> {
+        let longest = self.restore_lease.max(self.purge_lease);
+        let longest = TimeDelta::from_std(longest).unwrap_or(TimeDelta::MAX);
+        let now = self.store_now(slot, Uuid::new_v4()).await?;
+        Ok(now - written >= longest)
+    }
+}
+
 impl Work<'_> {
     fn note(&mut self, kind: FindingKind, outcome: Result<bool>) {
         let (mended, error) = match outcome {
@@ -221,6 +236,7 @@ impl Work<'_> {
             }
         }
         self.litter(found, current.as_ref()).await?;
+        self.staged(found).await?;
         match &current {
             Some(t) if t.creating.is_some() => Ok(()),
             Some(t) => self.dropped(t, found).await,
@@ -292,6 +308,31 @@ impl Work<'_> {
                 };
                 self.note(FindingKind::PurgeLeftover, outcome);
             }
+        }
+        Ok(())
+    }
+
+    /// Files that records were to be written to.
+    async fn staged(&mut self, found: &Name) -> Result<()> {
+        let store = self.catalog.store().clone();
+        for file in &found.staged {
+            // Gone by now: its write was finished between the listing and this look.
+            let Some(written) = store.file_modified(file)? else {
+                continue;
+            };
+            let outcome = match self.dry_run {
+                true => Ok(false),
+                false => self
+                    .catalog
+                    .lifecycle()
+                    .is_abandoned(&self.slot, written)
+                    .await
+                    .and_then(|abandoned| match abandoned {
+                        true => store.remove_file(file).map(|()| true),
+                        false => Ok(false),
+                    }),
+            };
+            self.note(FindingKind::UnfinishedWrite, outcome);
         }
         Ok(())
     }

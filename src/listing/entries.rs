@@ -28,6 +28,9 @@ pub(crate) enum Entry {
         drop_id: Uuid,
         dir: String,
     },
+    /// `<record>#<n>` on local disk: what a tombstone, a claim or the like is written to before it gets its name. Who
+    /// writes it takes it away within that request, if it is not stopped.
+    Staged { name: String, file: String },
     /// `<8 hex digits>_<id>/`, with a delimiter in the id: a directory as tables in namespaces have.
     ChildDir(String),
     /// A directory `<name>.lance/` with a name that no table of a catalog can have.
@@ -85,6 +88,24 @@ impl Entry {
         None
     }
 
+    /// Of a file on local disk, where not every file is an object.
+    fn of_file(name: &str, size: u64) -> Option<Self> {
+        if let Some((record, number)) = name.rsplit_once('#')
+            && is_number(number)
+        {
+            let (Self::Tombstone(Hiding { name: of, .. }) | Self::Claim { name: of, .. }) =
+                Self::of_object(record, size)?
+            else {
+                return None;
+            };
+            return Some(Self::Staged {
+                name: of,
+                file: name.to_string(),
+            });
+        }
+        Self::of_object(name, size)
+    }
+
     pub(super) fn of_object(name: &str, size: u64) -> Option<Self> {
         if let Some(table) = name.strip_suffix(".deleted") {
             return ident::check_existing(table, usize::MAX).is_ok().then(|| {
@@ -107,6 +128,10 @@ impl Entry {
             object: name.to_string(),
         })
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// `<8 hex digits>_<id with a delimiter>`; no root table that a catalog makes is named so.
@@ -195,7 +220,7 @@ fn scan_directory(root: &std::path::Path) -> std::io::Result<Vec<Entry>> {
         } else if name.contains(".deleted") {
             // Gone again by now is as good as not found.
             if let Ok(meta) = std::fs::metadata(child.path()) {
-                found.extend(Entry::of_object(name, meta.len()));
+                found.extend(Entry::of_file(name, meta.len()));
             }
         }
     }
@@ -230,6 +255,17 @@ mod tests {
         assert!(
             matches!(Entry::of_object(&format!("{odd}.deleted"), 0), Some(Entry::Tombstone(h)) if h.name == odd)
         );
+        for staged in [
+            "t.deleted#1".to_string(),
+            format!("t.deleted.{id}.claim.2#13"),
+        ] {
+            assert!(
+                matches!(Entry::of_file(&staged, 0), Some(Entry::Staged { name, file }) if name == "t" && file == staged)
+            );
+        }
+        for other in ["t.lance#1", "t.deleted#", "t.deleted#x", "#1", "notes#1"] {
+            assert!(Entry::of_file(other, 0).is_none(), "{other}");
+        }
         for other in [
             "t.lance",
             ".lance",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use object_store::path::Path;
 
 use crate::error::{Error, Result};
@@ -34,6 +35,32 @@ impl RootStore {
             Ok(found) if !found.is_dir() => {
                 let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
                 Err(self.local_failure("list", &self.base, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// When a file directly under the root was last written to, with local disk's own clock; `None` where it is gone.
+    pub(crate) fn file_modified(&self, file: &str) -> Result<Option<DateTime<Utc>>> {
+        let Some(root) = self.local_path(&self.base) else {
+            return Ok(None);
+        };
+        let modified = std::fs::symlink_metadata(root.join(file)).and_then(|m| m.modified());
+        match modified {
+            Ok(modified) => Ok(Some(modified.into())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.local_failure("stat", &self.base, e)),
+        }
+    }
+
+    /// Deletes a file directly under the root that is no object; one that is gone is deleted.
+    pub(crate) fn remove_file(&self, file: &str) -> Result<()> {
+        let Some(root) = self.local_path(&self.base) else {
+            return Ok(());
+        };
+        match std::fs::remove_file(root.join(file)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(self.local_failure("delete", &self.base, e))
             }
             _ => Ok(()),
         }

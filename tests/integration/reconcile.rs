@@ -716,6 +716,47 @@ async fn claims_of_drops_that_are_over_are_removed() {
     }
 }
 
+/// On disk a record is written beside its name and linked there; no listing of the store shows what is left between.
+#[tokio::test]
+async fn half_written_records_are_removed_when_nobody_writes_them_any_more() {
+    let root = Root::new();
+    let catalog = root.catalog().await;
+    catalog.create_table("t", rows(OLD)).await.unwrap();
+    let dropped = catalog.drop_table("t").await.unwrap();
+    let halves = [
+        "absent.deleted#1".to_string(),
+        format!("t.deleted.{}.claim#12", dropped.drop_id),
+        "t.deleted#1".to_string(),
+    ];
+    for half in &halves {
+        root.plant(half, b"{");
+    }
+    let nobodys = ["notes#1", "t.deleted#x", "x.deleted.y#1"];
+    for file in nobodys {
+        root.plant(file, b"mine");
+    }
+    let told = |report: ReconcileReport| -> Vec<(FindingKind, bool)> {
+        let findings = report.findings.iter();
+        findings.map(|f| (f.kind, f.mended)).collect()
+    };
+    for dry_run in [true, false] {
+        let report = catalog.reconcile(dry_run).await.unwrap();
+        assert_eq!(told(report), [(FindingKind::UnfinishedWrite, false); 3]);
+    }
+    root.age();
+    let report = catalog.reconcile(true).await.unwrap();
+    assert_eq!(told(report), [(FindingKind::UnfinishedWrite, false); 3]);
+    let report = catalog.reconcile(false).await.unwrap();
+    assert_eq!(told(report), [(FindingKind::UnfinishedWrite, true); 3]);
+    assert!(catalog.reconcile(true).await.unwrap().is_clean());
+    let mut left = vec!["t.deleted", "t.lance"];
+    left.extend(nobodys);
+    left.sort_unstable();
+    assert_eq!(root.entries(), left);
+    catalog.undrop_table("t").await.unwrap();
+    assert_eq!(table_ids(&catalog, "t").await, all(OLD));
+}
+
 #[tokio::test]
 async fn purge_directories_of_drops_that_are_over_are_removed() {
     let world = World::Disk(Root::new());
