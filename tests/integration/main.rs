@@ -18,6 +18,7 @@ mod common;
 mod crashes;
 mod data;
 mod interleavings;
+mod killed;
 mod lifecycle;
 mod managed;
 mod namespace;

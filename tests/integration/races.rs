@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use lancekeep::{Catalog, CreateMode, Error, TableState};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use crate::common::{ids, local, rows, table_ids};
+use crate::common::{Rng, another_process, ids, local, now_us, rows, table_ids};
 use crate::support::SharedMemory;
 
 const NAME: &str = "t";
@@ -38,24 +37,7 @@ const RACE_DESK: &str = "LANCEKEEP_RACE_DESK";
 const RACE_WORKER: &str = "LANCEKEEP_RACE_WORKER";
 const RACE_ROUNDS: &str = "LANCEKEEP_RACE_ROUNDS";
 
-/// Xorshift.
-struct Rng(u64);
-
 impl Rng {
-    fn seeded() -> Self {
-        let given = std::env::var(SEED).ok().and_then(|s| s.parse::<u64>().ok());
-        let seed = given.unwrap_or_else(now_us) | 1;
-        println!("{SEED}={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % n
-    }
-
     /// A start for each of two contestants, sometimes the same.
     fn starts(&mut self, ops: [Op; 2], after: Duration) -> [u64; 2] {
         let spread = [1, 300, 4_000][self.below(3)];
@@ -70,11 +52,6 @@ impl Rng {
             start + u64::try_from(late).unwrap()
         })
     }
-}
-
-fn now_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::try_from(now.as_micros()).unwrap()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -464,7 +441,7 @@ impl Tally {
 }
 
 async fn random_pairs(catalogs: [Catalog; 2]) {
-    let mut rng = Rng::seeded();
+    let mut rng = Rng::seeded_by(SEED);
     let mut arena = Arena::new();
     let mut tally = Tally::default();
     for round in 0..ROUNDS {
@@ -787,16 +764,12 @@ async fn worker() {
 }
 
 fn spawn_worker(me: usize, root: &Path, desk: &Path) -> Child {
-    let log = std::fs::File::create(desk.join(format!("log.{me}"))).unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "races::worker", "--nocapture"])
+    let log = desk.join(format!("log.{me}"));
+    Command::from(another_process("races::worker", &log))
         .env(RACE_ROOT, root)
         .env(RACE_DESK, desk)
         .env(RACE_WORKER, me.to_string())
         .env(RACE_ROUNDS, PROCESS_ROUNDS.to_string())
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
         .kill_on_drop(true)
         .spawn()
         .unwrap()
@@ -827,7 +800,7 @@ async fn two_processes_on_one_local_root() {
         [Op::Revive, Op::Purge],
         [Op::Drop, Op::Drop],
     ];
-    let mut rng = Rng::seeded();
+    let mut rng = Rng::seeded_by(SEED);
     let (root, catalog) = local().await;
     let desk = tempfile::tempdir().unwrap();
     let desk = desk.path();

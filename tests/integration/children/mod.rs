@@ -254,22 +254,6 @@ where
     }
 }
 
-/// Xorshift.
-struct Rng(u64);
-
-impl Rng {
-    fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % n
-    }
-}
-
 /// An actor in the hands of a test, stopped before one of its requests.
 struct Stopped<T> {
     gate: Gate,

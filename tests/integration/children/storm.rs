@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lancekeep::lifecycle::FindingKind;
 use lancekeep::{Catalog, Error, ErrorKind, NamespaceIdent};
 
-use super::{Place, Rng, make, numbers, patiently, read, tables};
-use crate::common::{ids, rows};
+use super::{Place, make, numbers, patiently, read, tables};
+use crate::common::{Rng, ids, rows};
 
 const TASKS: usize = 16;
 /// What each task does.

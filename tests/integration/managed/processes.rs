@@ -1,7 +1,6 @@
 //! Several processes write to one managed table.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lance_core::Error as E;
@@ -9,7 +8,7 @@ use object_store::local::LocalFileSystem;
 use tokio::process::{Child, Command};
 
 use super::{NO_HURRY, append, managed, names, plainly, staged};
-use crate::common::{rows, table_ids};
+use crate::common::{another_process, rows, table_ids};
 
 const PROCESSES: i32 = 4;
 const BATCHES: i32 = 25;
@@ -84,15 +83,11 @@ fn log_of(desk: &Path, me: i32) -> PathBuf {
 }
 
 fn spawn_writer(root: &Path, desk: &Path, me: i32) -> Child {
-    let log = std::fs::File::create(log_of(desk, me)).unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "managed::processes::writer", "--nocapture"])
+    let command = another_process("managed::processes::writer", &log_of(desk, me));
+    Command::from(command)
         .env(ROOT, root)
         .env(DESK, desk)
         .env(WRITER, me.to_string())
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
         .kill_on_drop(true)
         .spawn()
         .unwrap()
