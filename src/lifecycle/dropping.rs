@@ -119,15 +119,9 @@ impl Lifecycle {
             self.store.remove_empty_dir(&slot.table).await;
             return Ok(());
         }
-        // Somebody else decided about it; our marker may have come after their last look.
-        let mut patience = self.patience();
-        loop {
-            self.sync_marker(slot).await?;
-            let tombstone = tombstone::read(&self.store, slot).await?;
-            if tombstone.is_none_or(|t| t.drop_id != dropped.drop_id) || !patience.wait().await {
-                return self.sync_marker(slot).await.map(|_| ());
-            }
-        }
+        // Somebody else decided about it. Our marker was there when we saw the tombstone, so their last look at it is still
+        // to come.
+        Ok(())
     }
 
     /// Whether anything but Lance's marker is in the table's directory: 1 LIST.

@@ -143,11 +143,12 @@ def _(s, me, l, F, dead):
 @at('d3-claim')   # takes it back, by a restore: that deletes no data
 def _(s, me, l, F, dead):
     s2 = begin(s, l[0], 'takeback', me)
-    return [(s2, 'd4-reread', l) if s2 else synced(s, F, l[0], 'd6-tomb?')]
+    # Somebody else decided: our marker is there already, so their last look at it is to come.
+    return [(s2, 'd4-reread', l) if s2 else (s, 'notfound', l)]
 
 @at('d4-reread')
 def _(s, me, l, F, dead):
-    if not carries(s, l[0]) and F['reread']: return [(s, 'x-del-claim', (l[0], 'd6-tomb?'))]
+    if not carries(s, l[0]) and F['reread']: return [(s, 'x-del-claim', l)]
     return [(s, *unhide(F, l[0], 'd5-del-tomb', 'takeback'))]
 
 @at('d5-del-tomb')
@@ -155,10 +156,6 @@ def _(s, me, l, F, dead):
 @at('t4-del-tomb')
 def _(s, me, l, F, dead):
     return [unhidden(end(s, l[0], l[1]), F, l[0])]
-
-@at('d6-tomb?')   # somebody else decided: until it is over our marker may come after their last look
-def _(s, me, l, F, dead):
-    return [synced(s, F, l[0], 'd6-tomb?' if carries(s, l[0]) and F['marker'] else 'notfound')]
 
 # ---- undrop
 @at('u0-tomb?')
