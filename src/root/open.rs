@@ -129,13 +129,11 @@ impl OpenTable {
             match told.await {
                 Ok(Answer::Hidden(error)) => Err(error),
                 Ok(Answer::Resolved(how, location)) => {
-                    Ok(match again(&self.catalog, slot, how).await? {
-                        Some(now) => same(&location, &now),
-                        None => false,
-                    })
+                    let still = still_there(&self.catalog, slot, how, &location).await?;
+                    Ok((still, Some((how, location))))
                 }
                 // Lance never got as far as a manifest; its own error says why.
-                Err(_) => Ok(true),
+                Err(_) => Ok((true, None)),
             }
         };
         let load = async {
@@ -146,13 +144,19 @@ impl OpenTable {
         };
         let (loaded, confirmed) = tokio::join!(load, confirm);
         // A hidden table is reported as such, whatever Lance made of what is left of it.
-        let confirmed = confirmed?;
+        let (confirmed, resolved) = confirmed?;
         match loaded {
             Ok(dataset) => Ok(confirmed.then_some(dataset)),
             Err(_) if !confirmed => Ok(None),
             Err(e) => {
                 // Lance may have failed before the gate asked (an unknown tag): the drop state comes first.
                 check(self.catalog.clone(), slot.clone()).await?;
+                // Or a purge took what it read after that was confirmed, and is over by now.
+                if let Some((how, location)) = resolved
+                    && !still_there(&self.catalog, slot, how, &location).await?
+                {
+                    return Ok(None);
+                }
                 Err(self.explain(store, slot, e).await?)
             }
         }
@@ -254,6 +258,16 @@ async fn again(catalog: &Catalog, slot: &Slot, how: Resolve) -> Result<Option<Ma
         Err(e) if crate::store::is_not_found(&e) => Ok(None),
         Err(e) => Err(store.storage_via_lance("find a version in", &slot.table, e)),
     }
+}
+
+async fn still_there(
+    catalog: &Catalog,
+    slot: &Slot,
+    how: Resolve,
+    location: &ManifestLocation,
+) -> Result<bool> {
+    let now = again(catalog, slot, how).await?;
+    Ok(now.is_some_and(|now| same(location, &now)))
 }
 
 fn same(a: &ManifestLocation, b: &ManifestLocation) -> bool {
