@@ -20,6 +20,7 @@ mod data;
 mod interleavings;
 mod killed;
 mod lifecycle;
+mod long_runs;
 mod managed;
 mod namespace;
 mod properties;

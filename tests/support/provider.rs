@@ -102,7 +102,11 @@ impl Actor {
     pub fn over(base: Arc<dyn ObjectStore>, ordered: bool) -> Self {
         let faulty = FaultStore::new(base);
         let faults = faulty.faults();
-        let counting = CountingStore::new(Arc::new(faulty));
+        Self::counted(Arc::new(faulty), faults, ordered)
+    }
+
+    fn counted(base: Arc<dyn ObjectStore>, faults: Faults, ordered: bool) -> Self {
+        let counting = CountingStore::new(base);
         let counter = counting.counter();
         let store: Arc<dyn ObjectStore> = Arc::new(counting);
         Self {
@@ -178,6 +182,15 @@ impl SharedMemory {
     pub fn actor_at_gate(&self, gate: &Gate, actor: usize) -> Actor {
         let gated = GateStore::new(self.base(), gate.clone(), actor);
         Actor::over(Arc::new(gated), true)
+    }
+
+    /// An actor whose requests wait at the gate and meet its faults behind it: who lets one through can decide just
+    /// then that it fails. The next request released is the one numbered [`Faults::issued`].
+    pub fn actor_at_gate_before_faults(&self, gate: &Gate, actor: usize) -> Actor {
+        let faulty = FaultStore::new(self.base());
+        let faults = faulty.faults();
+        let gated = GateStore::new(Arc::new(faulty), gate.clone(), actor);
+        Actor::counted(Arc::new(gated), faults, true)
     }
 
     /// The paths of all objects, sorted.
