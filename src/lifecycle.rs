@@ -27,7 +27,7 @@
 //!   create the next one's manifest if absent (commit point), at most half a commit window after the tombstone was asked
 //!   for. A purge waits until its drop is a whole window old, so no commit lands in what it has emptied.
 //! - **purge**: decide *purge* → for an expired drop, compare the store's own times of claim and tombstone (too early:
-//!   re-issue the drop under a new id, with the time since when it is held) → remove the data → list again until nothing is there → delete tombstone → delete claim. On local disk the directory is
+//!   re-issue the drop under a new id, with the time since when it is held) → remove the data → list again until nothing is there → delete tombstone → delete claim, and remove a marker that came late. On local disk the directory is
 //!   renamed away first, in one step; on object stores the names that a later table could use again go first. The
 //!   tombstone is read again before every batch.
 //!
