@@ -17,18 +17,18 @@ use crate::common::{StoreTime, ids, rows, table_ids};
 use crate::support::{Actor, Gate, Kind, Request, SharedMemory, StoreClock};
 
 /// Longer than any schedule takes, also by the ticker's clock.
-const LEASE: Duration = Duration::from_secs(4 * 60 * 60);
+pub(crate) const LEASE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// Somebody waits for what never comes.
 const STALL: Duration = Duration::from_secs(120);
 
-const OLD: Range<i32> = 0..3;
+pub(crate) const OLD: Range<i32> = 0..3;
 
-const TOMBSTONE: &str = "root/t.deleted";
-const MARKER: &str = "root/t.lance/.lance-deregistered";
+pub(crate) const TOMBSTONE: &str = "root/t.deleted";
+pub(crate) const MARKER: &str = "root/t.lance/.lance-deregistered";
 
 /// What an actor creates.
-fn new_rows(actor: usize) -> Range<i32> {
+pub(crate) fn new_rows(actor: usize) -> Range<i32> {
     match actor {
         0 => 100..102,
         _ => 200..203,
@@ -66,13 +66,13 @@ impl Op {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Table {
+pub(crate) struct Table {
     version: u64,
     rows: Vec<i32>,
 }
 
 impl Table {
-    fn old() -> Self {
+    pub(crate) fn old() -> Self {
         Self {
             version: 1,
             rows: OLD.collect(),
@@ -80,7 +80,7 @@ impl Table {
     }
 
     /// As an actor makes it.
-    fn of(actor: usize, version: u64) -> Self {
+    pub(crate) fn of(actor: usize, version: u64) -> Self {
         Self {
             version,
             rows: new_rows(actor).collect(),
@@ -96,20 +96,20 @@ impl Table {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Absent,
     Live(Table),
     Dropped(Table),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Start {
+pub(crate) enum Start {
     Absent,
     Live,
 }
 
 impl Start {
-    async fn memory(self) -> SharedMemory {
+    pub(crate) async fn memory(self) -> SharedMemory {
         let memory = SharedMemory::new();
         let catalog = catalog_for(&memory.actor()).await;
         if !matches!(self, Self::Absent) {
@@ -176,33 +176,33 @@ async fn end_state(memory: &SharedMemory, at: &str) -> State {
 }
 
 /// Actors whose requests wait at a gate, in a schedule written by hand.
-struct Stage {
-    memory: SharedMemory,
-    gate: Gate,
+pub(crate) struct Stage {
+    pub(crate) memory: SharedMemory,
+    pub(crate) gate: Gate,
 }
 
 impl Stage {
-    fn new(memory: SharedMemory) -> Self {
+    pub(crate) fn new(memory: SharedMemory) -> Self {
         Self {
             memory,
             gate: Gate::new(),
         }
     }
 
-    fn actor(&self, actor: usize) -> Actor {
+    pub(crate) fn actor(&self, actor: usize) -> Actor {
         self.memory.actor_at_gate(&self.gate, actor)
     }
 
-    async fn catalog(&self, actor: usize) -> Catalog {
+    pub(crate) async fn catalog(&self, actor: usize) -> Catalog {
         catalog_for(&self.actor(actor)).await
     }
 
     /// The catalog of a process that waits for nobody.
-    async fn others(&self) -> Catalog {
+    pub(crate) async fn others(&self) -> Catalog {
         catalog_for(&self.memory.actor()).await
     }
 
-    fn start<T: Send + 'static>(
+    pub(crate) fn start<T: Send + 'static>(
         &self,
         actor: usize,
         work: impl Future<Output = T> + Send + 'static,
@@ -211,7 +211,7 @@ impl Stage {
     }
 
     /// The actor's next request, once it waits; `None` when it has ended.
-    async fn next(&self, actor: usize) -> Option<Request> {
+    pub(crate) async fn next(&self, actor: usize) -> Option<Request> {
         let actors = [actor];
         let blocked = self.gate.wait_until_blocked(&actors);
         timeout(STALL, blocked).await.expect("an actor is stuck");
@@ -221,7 +221,7 @@ impl Stage {
     }
 
     /// Lets the actor go on until this is its next request.
-    async fn until(&self, actor: usize, kind: Kind, path: &str) {
+    pub(crate) async fn until(&self, actor: usize, kind: Kind, path: &str) {
         let wanted = Request::new(kind, path);
         loop {
             let next = self.next(actor).await;
@@ -234,7 +234,7 @@ impl Stage {
     }
 
     /// Lets so many requests of the actor through, and gives the one after them, if it gets that far.
-    async fn skip(&self, actor: usize, requests: usize) -> Option<Request> {
+    pub(crate) async fn skip(&self, actor: usize, requests: usize) -> Option<Request> {
         for _ in 0..requests {
             self.next(actor).await?;
             self.gate.release(actor);
@@ -242,17 +242,17 @@ impl Stage {
         self.next(actor).await
     }
 
-    async fn finish(&self, actor: usize) {
+    pub(crate) async fn finish(&self, actor: usize) {
         while self.next(actor).await.is_some() {
             self.gate.release(actor);
         }
     }
 
-    async fn has(&self, path: &str) -> bool {
+    pub(crate) async fn has(&self, path: &str) -> bool {
         self.memory.dump().await.iter().any(|found| found == path)
     }
 
-    async fn end(&self, at: &str) -> State {
+    pub(crate) async fn end(&self, at: &str) -> State {
         Box::pin(end_state(&self.memory, at)).await
     }
 }
@@ -447,7 +447,7 @@ async fn a_create_may_be_overtaken_before_any_request() {
 }
 
 /// A catalog whose clock is the store's.
-async fn timed(memory: &SharedMemory, actor: &Actor, purge_lease: Duration) -> Catalog {
+pub(crate) async fn timed(memory: &SharedMemory, actor: &Actor, purge_lease: Duration) -> Catalog {
     Catalog::builder("memory://root")
         .session(actor.session.clone())
         .clock(Arc::new(StoreTime(memory.clock().unwrap())))

@@ -28,3 +28,4 @@ mod races;
 mod reconcile;
 mod requests;
 mod schedules;
+mod teeth;

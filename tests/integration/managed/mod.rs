@@ -24,6 +24,7 @@ use crate::support::Actor;
 mod cases;
 mod contention;
 mod fences;
+mod late;
 mod processes;
 mod store;
 mod subject;
