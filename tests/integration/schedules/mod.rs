@@ -1,9 +1,9 @@
 //! Every interleaving of the lifecycle's operations on one table, request by request.
 //!
-//! The operations run as they are, over a store in memory whose every request waits for a scheduler ([`explore`]),
-//! which walks all schedules, except that two requests which do not touch the same object are tried in one order only:
-//! no run could tell. What the actors were told and what they left must be explained by a serial order of the
-//! operations ([`oracle`]), and nothing may be left to mend ([`ends`]).
+//! The operations run as they are, over a store in memory whose every request waits at a gate ([`stage`]). All schedules
+//! are walked ([`explore`]), except that two requests which do not touch the same object are tried in one order only: no
+//! run could tell. What the actors were told and what they left must be explained by a serial order of the operations
+//! ([`oracle`]), and nothing may be left to mend ([`ends`]).
 //!
 //! - *Pairs* of all operations, and *triples* of drop, undrop, create (over a dropped name a revive) and purge, with
 //!   some more, from every start ([`starts`]).
@@ -11,9 +11,10 @@
 //!   over, each of undrop, purge, create, drop and reconcile comes across what is left.
 //! - *Faults*: one request of one actor is refused (503, 403), or its answer is lost.
 //!
-//! The normal run walks pairs to their end and the rest up to a bound, [`SCHEDULES`] for each combination: the first
-//! half depth first, the second drawn. `LANCEKEEP_SCHEDULES=all` walks everything (hours);
-//! a number sets the bound.
+//! The normal run walks the pairs to their end, and of each triple [`TRIPLE_SCHEDULES`], the first half depth first, the
+//! second drawn; it stops at every [`STOPS_APART`]th request and fails every [`FAULTS_APART`]th, with one schedule each.
+//! `LANCEKEEP_SCHEDULES=all` walks everything at every request, which takes hours; a number bounds the schedules of each
+//! combination at every request.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -22,9 +23,10 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 
 use self::ends::{assert_definite, assert_mends, staged};
-use self::explore::{Drawer, Explorer, Harm, Run, Scene};
+use self::explore::{Drawer, Explorer};
 use self::operations::{Heard, Op};
 use self::oracle::{Part, State, nobody_won, possible};
+use self::stage::{Harm, Run, Scene};
 use self::starts::{Start, fresh, pass_the_lease};
 use crate::support::witness::fingerprint;
 use crate::support::{Fault, When};
@@ -33,29 +35,39 @@ mod ends;
 mod explore;
 mod operations;
 mod oracle;
+mod stage;
 mod starts;
 
 /// Actors in the largest combination, and one who comes later.
 const ACTORS: usize = 4;
 
-/// Schedules run for each combination, at most; [`VARIABLE`] overrides it.
-const SCHEDULES: usize = 24;
-/// Where the normal run goes to the end, if that is nearer.
-const PAIR_SCHEDULES: usize = 400;
+/// More than any pair has.
+const PAIR_SCHEDULES: usize = 2_000;
+const TRIPLE_SCHEDULES: usize = 16;
+const STOPS_APART: usize = 4;
+const FAULTS_APART: usize = 12;
 const VARIABLE: &str = "LANCEKEEP_SCHEDULES";
 const SEED: u64 = 20_261_201;
 
-/// Which schedules are run.
+/// How much is run.
 #[derive(Clone, Copy)]
-struct Bound(usize);
+struct Bound {
+    schedules: usize,
+    /// Of the requests at which somebody is harmed, every so many'th.
+    apart: usize,
+}
 
 impl Bound {
-    fn of(normal: usize) -> Self {
-        Self(match std::env::var(VARIABLE).as_deref() {
+    fn of(schedules: usize, apart: usize) -> Self {
+        let schedules = match std::env::var(VARIABLE).as_deref() {
             Ok("all") => usize::MAX,
             Ok(given) => given.parse().expect("a number of schedules, or \"all\""),
-            Err(_) => normal,
-        })
+            Err(_) => return Self { schedules, apart },
+        };
+        Self {
+            schedules,
+            apart: 1,
+        }
     }
 }
 
@@ -117,8 +129,8 @@ async fn walk(start: Start, scene: &Scene, bound: Bound, judged: &mut Judged) ->
     let mut harmed = false;
     let mut explorer = Explorer::new(scene.clone());
     let mut drawer = Drawer::new(scene.clone(), SEED);
-    while count.schedules < bound.0 && count.violations.is_empty() {
-        let run = if count.schedules < bound.0.div_ceil(2) {
+    while count.schedules < bound.schedules && count.violations.is_empty() {
+        let run = if count.schedules < bound.schedules.div_ceil(2) {
             Box::pin(explorer.next()).await
         } else if explorer.has_more() {
             Some(Box::pin(drawer.next()).await)
@@ -285,7 +297,7 @@ async fn walk_all(what: &str, start: Start, combinations: &[&[Op]], normal: usiz
     let mut all = Count::default();
     for ops in combinations {
         let scene = scene(start, ops).await;
-        let (count, _) = walk(start, &scene, Bound::of(normal), &mut Judged::new()).await;
+        let (count, _) = walk(start, &scene, Bound::of(normal, 1), &mut Judged::new()).await;
         let extent = if count.whole == 1 { "all" } else { "some" };
         println!(
             "{start:?}, {ops:?}: {} schedules, {extent}",
@@ -297,23 +309,23 @@ async fn walk_all(what: &str, start: Start, combinations: &[&[Op]], normal: usiz
 }
 
 /// Every harm to each actor of a pair, at every request that it gets to.
-async fn harm_all(what: &str, start: Start, harms: &[Harm], pairs: &[[Op; 2]]) {
+async fn harm_all(what: &str, start: Start, harms: &[Harm], apart: usize) {
     drop(tokio::spawn(tick()));
     let began = Instant::now();
     let mut all = Count::default();
     let mut points = 0;
-    for ops in pairs {
-        let mut scene = scene(start, ops).await;
+    let bound = Bound::of(1, apart);
+    for (index, ops) in pairs().into_iter().enumerate() {
+        let mut scene = scene(start, &ops).await;
         let mut of_pair = Count::default();
         let mut judged = Judged::new();
         let whom = if ops[0] == ops[1] { 0..1 } else { 0..2 };
         for who in whom {
             for harm in harms {
                 // A stop before the first request is one who never came.
-                let first = usize::from(*harm == Harm::Stop);
-                for at in first.. {
+                let first = usize::from(*harm == Harm::Stop) + index % bound.apart;
+                for at in (first..).step_by(bound.apart) {
                     scene.harm = Some((who, at, *harm));
-                    let bound = Bound::of(2);
                     let (count, harmed) = walk(start, &scene, bound, &mut judged).await;
                     if !harmed {
                         break;
@@ -402,17 +414,17 @@ macro_rules! from_every_start {
             async fn triples() {
                 let triples = super::triples();
                 let triples: Vec<&[Op]> = triples.iter().map(|ops| ops.as_slice()).collect();
-                walk_all("triples", Start::$start, &triples, SCHEDULES).await;
+                walk_all("triples", Start::$start, &triples, TRIPLE_SCHEDULES).await;
             }
 
             #[tokio::test(start_paused = true)]
             async fn stops() {
-                harm_all("stops", Start::$start, &STOPS, &super::pairs()).await;
+                harm_all("stops", Start::$start, &STOPS, STOPS_APART).await;
             }
 
             #[tokio::test(start_paused = true)]
             async fn faults() {
-                harm_all("faults", Start::$start, &FAULTS, &super::pairs()).await;
+                harm_all("faults", Start::$start, &FAULTS, FAULTS_APART).await;
             }
         }
     )*};

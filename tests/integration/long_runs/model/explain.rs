@@ -153,7 +153,8 @@ impl Model {
                 }
                 Refusal::Purging(drop_id) if stage == 0 && met(Deed::may_purge) => kept_as(drop_id),
                 Refusal::IsDropped(_) | Refusal::Restoring(_) | Refusal::Purging(_) => Vec::new(),
-                Refusal::Conflict => keep(met_change || waited),
+                // Alone too, a purge can come too early by the store's own clock.
+                Refusal::Conflict => keep(met_change || waited || stage == 3),
                 Refusal::Fault => keep(true),
             },
         }
