@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
 use futures::TryStreamExt;
-use lancekeep::arrow::array::{AsArray, Int32Array, RecordBatch};
+use lancekeep::arrow::array::{AsArray, Int32Array, RecordBatch, RecordBatchIterator};
 use lancekeep::arrow::datatypes::Int32Type;
 use lancekeep::lance::dataset::{Dataset, WriteMode, WriteParams};
 use lancekeep::{Catalog, Clock};
@@ -44,12 +44,21 @@ pub(crate) async fn table_ids(catalog: &Catalog, name: &str) -> Vec<i32> {
 
 /// Writes a table as an application without a catalog does.
 pub(crate) async fn write_with_plain_lance(uri: &str, ids: impl IntoIterator<Item = i32>) {
+    write_plainly(uri, ids, WriteParams::default()).await;
+}
+
+/// The same, with what the store asks for.
+pub(crate) async fn write_plainly(
+    uri: &str,
+    ids: impl IntoIterator<Item = i32>,
+    params: WriteParams,
+) {
     let batch = rows(ids);
     let schema = batch.schema();
-    let reader = lancekeep::arrow::array::RecordBatchIterator::new([Ok(batch)], schema);
+    let reader = RecordBatchIterator::new([Ok(batch)], schema);
     let params = WriteParams {
         mode: WriteMode::Create,
-        ..Default::default()
+        ..params
     };
     Dataset::write(reader, uri, Some(params)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The life of a table, end to end, on local disk and on a memory store.
+//! The life of a table, end to end, on each store.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use lance_namespace::LanceNamespace;
 use lance_namespace::models::{DescribeTableRequest, ListTablesRequest};
 use lance_namespace_impls::DirectoryNamespaceBuilder;
 use lancekeep::catalog::DEFAULT_RETENTION;
-use lancekeep::{Catalog, CreateMode, Error, Purge, TableState};
+use lancekeep::{CreateMode, Error, Purge, TableState};
 
-use crate::common::{catalog_of, ids, local, rows, table_ids, write_with_plain_lance};
-use crate::support::SharedMemory;
+use crate::common::{ids, rows, table_ids, write_plainly};
+use crate::stores::{Place, on_each_store};
 
 /// What lancedb#3604 describes: drop hides, data survives, it is listed as purgeable, revive, drop and purge reclaims.
-async fn whole_life(catalog: &Catalog) {
+async fn whole_life(place: &Place) {
+    let catalog = &place.catalog().await;
     catalog.create_table("t", rows(0..10)).await.unwrap();
     assert!(matches!(
         catalog.create_table("t", rows(0..1)).await,
@@ -90,32 +91,12 @@ async fn whole_life(catalog: &Catalog) {
     assert_eq!(fresh.version().version, 1);
     assert_eq!(table_ids(catalog, "t").await, [7]);
     assert!(catalog.reconcile(true).await.unwrap().is_clean());
-}
-
-#[tokio::test]
-async fn whole_life_on_local_disk() {
-    let (dir, catalog) = local().await;
-    whole_life(&catalog).await;
-    let left: Vec<_> = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
+    let left: Vec<String> = place.entries().await.into_iter().collect();
     assert_eq!(left, ["t.lance"], "no record is left behind");
 }
 
-#[tokio::test]
-async fn whole_life_in_memory() {
-    let memory = SharedMemory::new();
-    let actor = memory.actor();
-    whole_life(&catalog_of(&actor).await).await;
-    for path in memory.dump().await {
-        assert!(path.starts_with("root/t.lance/"), "left behind: {path}");
-    }
-}
-
-#[tokio::test]
-async fn create_modes_on_a_live_table() {
-    let (_dir, catalog) = local().await;
+async fn create_modes_on_a_live_table(place: &Place) {
+    let catalog = place.catalog().await;
     catalog.create_table("t", rows(0..3)).await.unwrap();
     let same = catalog
         .create_table("t", rows(9..10))
@@ -134,16 +115,17 @@ async fn create_modes_on_a_live_table() {
 
 /// lancedb#3604's other scenario: a table written with no catalog at all lists, opens, drops softly, can be restored.
 /// And stock namespace clients see each step.
-#[tokio::test]
-async fn a_directory_of_plain_lance_tables_is_a_catalog() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().to_str().unwrap();
+async fn a_directory_of_plain_lance_tables_is_a_catalog(place: &Place) {
     for name in ["a", "b", "c"] {
-        write_with_plain_lance(&format!("{root}/{name}.lance"), 0..4).await;
+        let params = place.write_params();
+        write_plainly(&place.uri_of(&format!("{name}.lance")), 0..4, params).await;
     }
-    std::fs::write(dir.path().join("b.lance/.lance-reserved"), b"reserved").unwrap();
-    std::fs::write(dir.path().join("c.lance/.lance-deregistered"), b"reserved").unwrap();
-    let stock = DirectoryNamespaceBuilder::new(root)
+    place.plant("b.lance/.lance-reserved", "reserved").await;
+    let deregistered = "c.lance/.lance-deregistered";
+    place.plant(deregistered, "reserved").await;
+    let stock = DirectoryNamespaceBuilder::new(&place.uri)
+        .storage_options(place.options.clone())
+        .session(place.session())
         .manifest_enabled(false)
         .build()
         .await
@@ -163,7 +145,7 @@ async fn a_directory_of_plain_lance_tables_is_a_catalog() {
         stock.describe_table(request).await.is_ok()
     };
 
-    let catalog = Catalog::connect(root).await.unwrap();
+    let catalog = place.catalog().await;
     assert_eq!(table_ids(&catalog, "a").await.len(), 4);
     assert_eq!(table_ids(&catalog, "b").await.len(), 4);
     assert!(matches!(
@@ -180,7 +162,11 @@ async fn a_directory_of_plain_lance_tables_is_a_catalog() {
     catalog.drop_table("a").await.unwrap();
     assert_eq!(stock_names().await, ["b"]);
     assert!(!stock_opens("a").await);
-    assert!(dir.path().join("a.lance/_versions").exists());
+    let kept = place.names().await;
+    assert!(
+        kept.iter()
+            .any(|name| name.starts_with("a.lance/_versions/"))
+    );
     catalog.undrop_table("a").await.unwrap();
     assert_eq!(stock_names().await, ["a", "b"]);
     assert!(stock_opens("a").await);
@@ -190,15 +176,15 @@ async fn a_directory_of_plain_lance_tables_is_a_catalog() {
     catalog.undrop_table("c").await.unwrap();
     assert_eq!(table_ids(&catalog, "c").await.len(), 4);
     assert_eq!(stock_names().await, ["a", "b", "c"]);
-    std::fs::write(dir.path().join("c.lance/.lance-deregistered"), b"reserved").unwrap();
+    place.plant(deregistered, "reserved").await;
     assert!(catalog.purge_table("c").await.unwrap().bytes > 0);
-    assert!(!dir.path().join("c.lance").exists());
+    let kept = place.names().await;
+    assert!(!kept.iter().any(|name| name.starts_with("c.lance/")));
     assert!(catalog.reconcile(false).await.unwrap().is_clean());
 }
 
-#[tokio::test]
-async fn tags_versions_and_streams() {
-    let (_dir, catalog) = local().await;
+async fn tags_versions_and_streams(place: &Place) {
+    let catalog = place.catalog().await;
     let v1 = catalog.create_table("t", rows(0..3)).await.unwrap();
     v1.tags().create("first", 1u64).await.unwrap();
     catalog
@@ -221,10 +207,8 @@ async fn tags_versions_and_streams() {
     assert_eq!(streamed, ["t"]);
 }
 
-#[tokio::test]
-async fn a_revive_whose_data_fails_leaves_the_drop_as_it_was() {
-    let memory = SharedMemory::new();
-    let catalog = catalog_of(&memory.actor()).await;
+async fn a_revive_whose_data_fails_leaves_the_drop_as_it_was(place: &Place) {
+    let catalog = place.catalog().await;
     catalog.create_table("t", rows(0..3)).await.unwrap();
     let dropped = catalog.drop_table("t").await.unwrap();
     let schema = rows(0..1).schema();
@@ -241,3 +225,11 @@ async fn a_revive_whose_data_fails_leaves_the_drop_as_it_was() {
     catalog.undrop_table("t").await.unwrap();
     assert_eq!(table_ids(&catalog, "t").await, [0, 1, 2]);
 }
+
+on_each_store!(
+    whole_life,
+    create_modes_on_a_live_table,
+    a_directory_of_plain_lance_tables_is_a_catalog,
+    tags_versions_and_streams,
+    a_revive_whose_data_fails_leaves_the_drop_as_it_was,
+);

@@ -28,4 +28,5 @@ mod races;
 mod reconcile;
 mod requests;
 mod schedules;
+mod stores;
 mod teeth;

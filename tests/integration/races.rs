@@ -1,4 +1,4 @@
-//! Races on one name: random pairs in one process and between two, and eight of a kind.
+//! Races on one name: random pairs in one process and between two, and eight of a kind, on each store.
 //!
 //! Every round starts from a known state, and its outcomes and what they leave must be those of some serial order.
 
@@ -10,15 +10,17 @@ use lancekeep::{Catalog, CreateMode, Error, TableState};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use crate::common::{Rng, another_process, ids, local, now_us, rows, table_ids};
-use crate::support::SharedMemory;
+use crate::common::{Rng, another_process, ids, now_us, rows, table_ids};
+use crate::stores::{Place, Store, on_each_store};
 
 const NAME: &str = "t";
 
-/// Rounds of random pairs on each kind of store.
+/// Rounds of random pairs in one process.
 const ROUNDS: usize = 150;
 /// Rounds between two processes.
 const PROCESS_ROUNDS: usize = 200;
+/// Rounds between two processes, of all pairs, where there are those of one pair too.
+const MORE_ROUNDS: usize = 60;
 /// Contestants of the same kind, and how often they meet.
 const EIGHT: i32 = 8;
 const MEETINGS: i32 = 4;
@@ -28,7 +30,7 @@ const LONG_HISTORY: u64 = 6;
 /// How long a table may be busy with what a round left.
 const SETTLING: Duration = Duration::from_secs(10);
 /// How long the processes wait for each other, all in all.
-const WAITING: Duration = Duration::from_secs(60);
+const WAITING: Duration = Duration::from_secs(240);
 
 /// Replays the choices of a run.
 const SEED: &str = "LANCEKEEP_RACE_SEED";
@@ -425,9 +427,9 @@ impl Tally {
     }
 
     /// Rounds in which always the same side wins would be no races.
-    fn assert_all_ways(&self) {
+    fn assert_all_ways(&self, ops: &[Op]) {
         println!("(operation, won): rounds {:?}", self.0);
-        for op in Op::ALL {
+        for op in ops {
             for won in [true, false] {
                 assert!(
                     self.0.contains_key(&(op.name(), won)),
@@ -440,7 +442,8 @@ impl Tally {
     }
 }
 
-async fn random_pairs(catalogs: [Catalog; 2]) {
+async fn random_pairs(place: &Place) {
+    let catalogs = two(place).await;
     let mut rng = Rng::seeded_by(SEED);
     let mut arena = Arena::new();
     let mut tally = Tally::default();
@@ -466,45 +469,28 @@ async fn random_pairs(catalogs: [Catalog; 2]) {
             .conclude(&catalogs[rng.below(2)], round, &tasks, &outcomes)
             .await;
     }
-    tally.assert_all_ways();
+    tally.assert_all_ways(&Op::ALL);
+    assert_only_the_table(place).await;
 }
 
 /// Two catalogs with the default leases: nothing here may need one to run out.
-async fn two_in_memory() -> [Catalog; 2] {
-    let memory = SharedMemory::new();
-    let mut catalogs = Vec::new();
-    for _ in 0..2 {
-        let session = memory.actor().session;
-        let builder = Catalog::builder("memory://root").session(session);
-        catalogs.push(builder.build().await.unwrap());
-    }
-    catalogs.try_into().unwrap()
-}
-
-async fn two_on_local_disk() -> (tempfile::TempDir, [Catalog; 2]) {
-    let (dir, first) = local().await;
-    let second = Catalog::connect(dir.path().to_str().unwrap())
-        .await
-        .unwrap();
-    (dir, [first, second])
+async fn two(place: &Place) -> [Catalog; 2] {
+    [place.catalog().await, place.catalog().await]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_pairs_in_memory() {
-    random_pairs(two_in_memory().await).await;
+    random_pairs(&Place::new(Store::Memory)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_pairs_on_local_disk() {
-    let (dir, catalogs) = two_on_local_disk().await;
-    random_pairs(catalogs).await;
-    assert_only_the_table(dir.path());
+    random_pairs(&Place::new(Store::Disk)).await;
 }
 
 /// What is under a root at rest: no claim, no purged directory, no half-written object.
-fn assert_only_the_table(root: &Path) {
-    for entry in std::fs::read_dir(root).unwrap() {
-        let name = entry.unwrap().file_name();
+async fn assert_only_the_table(place: &Place) {
+    for name in place.entries().await {
         assert!(
             name == "t.lance" || name == "t.deleted",
             "left behind: {name:?}"
@@ -549,7 +535,8 @@ fn only_winner(what: &str, outcomes: &[Outcome], losses: &[&str]) -> i32 {
     winners[0]
 }
 
-async fn eight_of_a_kind(catalogs: [Catalog; 2]) {
+async fn eight_of_a_kind(place: &Place) {
+    let catalogs = two(place).await;
     let catalog = &catalogs[0];
     for meeting in 0..MEETINGS {
         let first = 1_000 * meeting;
@@ -587,22 +574,12 @@ async fn eight_of_a_kind(catalogs: [Catalog; 2]) {
         only_winner("purge", &purged, &losses);
         verify(catalog, &None, "eight purges").await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_of_a_kind_in_memory() {
-    eight_of_a_kind(two_in_memory().await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_of_a_kind_on_local_disk() {
-    let (dir, catalogs) = two_on_local_disk().await;
-    eight_of_a_kind(catalogs).await;
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(place.entries().await.len(), 0);
 }
 
 /// Who only wants a table to be there gets it, whoever made it.
-async fn eight_exist_ok(catalogs: [Catalog; 2]) {
+async fn eight_exist_ok(place: &Place) {
+    let catalogs = two(place).await;
     for meeting in 0..MEETINGS {
         let first = 1_000 * meeting;
         let running: Vec<_> = (0..EIGHT)
@@ -632,16 +609,7 @@ async fn eight_exist_ok(catalogs: [Catalog; 2]) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_exist_ok_in_memory() {
-    eight_exist_ok(two_in_memory().await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_exist_ok_on_local_disk() {
-    let (_dir, catalogs) = two_on_local_disk().await;
-    eight_exist_ok(catalogs).await;
-}
+on_each_store!(eight_of_a_kind, eight_exist_ok);
 
 /// Puts a file on the desk in one step, so that whoever sees it sees all of it.
 fn publish(desk: &Path, name: &str, text: &str) {
@@ -678,8 +646,8 @@ fn parse_answer(line: &str) -> Option<(Op, Outcome)> {
     Some((Op::parse(op)?, Outcome::parse(outcome)?))
 }
 
-async fn work(root: String, desk: PathBuf, me: usize, rounds: usize) {
-    let catalog = Catalog::connect(root).await.unwrap();
+async fn work(place: Place, desk: PathBuf, me: usize, rounds: usize) {
+    let catalog = place.catalog().await;
     publish(&desk, &format!("ready.{me}"), "");
     for round in 0..rounds {
         let mut patience = WAITING;
@@ -696,10 +664,11 @@ async fn work(root: String, desk: PathBuf, me: usize, rounds: usize) {
 /// other comes back as it was, and the oracle convicts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
-    if let Ok(root) = std::env::var(RACE_ROOT) {
+    if let Ok(told) = std::env::var(RACE_ROOT) {
+        let place = Place::told(&told);
         let number = |name: &str| std::env::var(name).unwrap().parse::<usize>().unwrap();
         let desk = PathBuf::from(std::env::var_os(RACE_DESK).unwrap());
-        return work(root, desk, number(RACE_WORKER), number(RACE_ROUNDS)).await;
+        return work(place, desk, number(RACE_WORKER), number(RACE_ROUNDS)).await;
     }
     let outcomes = [
         Outcome::Won,
@@ -763,13 +732,13 @@ async fn worker() {
     }
 }
 
-fn spawn_worker(me: usize, root: &Path, desk: &Path) -> Child {
+fn spawn_worker(me: usize, place: &Place, rounds: usize, desk: &Path) -> Child {
     let log = desk.join(format!("log.{me}"));
     Command::from(another_process("races::worker", &log))
-        .env(RACE_ROOT, root)
+        .env(RACE_ROOT, place.tell())
         .env(RACE_DESK, desk)
         .env(RACE_WORKER, me.to_string())
-        .env(RACE_ROUNDS, PROCESS_ROUNDS.to_string())
+        .env(RACE_ROUNDS, rounds.to_string())
         .kill_on_drop(true)
         .spawn()
         .unwrap()
@@ -780,44 +749,35 @@ fn log_of(me: usize, desk: &Path) -> String {
 }
 
 /// A worker that ended will not write the file any more.
-fn assert_running(workers: &mut [Child; 2], desk: &Path, file: &Path) {
-    for (me, worker) in workers.iter_mut().enumerate() {
-        if let Some(status) = worker.try_wait().unwrap() {
-            assert!(
-                file.exists(),
-                "worker {me} ended early ({status}): {}",
-                log_of(me, desk)
-            );
-        }
+fn assert_running(me: usize, worker: &mut Child, desk: &Path, file: &Path) {
+    if let Some(status) = worker.try_wait().unwrap() {
+        assert!(
+            file.exists(),
+            "worker {me} ended early ({status}): {}",
+            log_of(me, desk)
+        );
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_on_one_local_root() {
-    const PAIRS: [[Op; 2]; 4] = [
-        [Op::Undrop, Op::Purge],
-        [Op::Undrop, Op::Revive],
-        [Op::Revive, Op::Purge],
-        [Op::Drop, Op::Drop],
-    ];
+async fn two_processes(place: &Place, pairs: &[[Op; 2]], rounds: usize) {
     let mut rng = Rng::seeded_by(SEED);
-    let (root, catalog) = local().await;
+    let catalog = place.catalog().await;
     let desk = tempfile::tempdir().unwrap();
     let desk = desk.path();
-    let mut workers = [0, 1].map(|me| spawn_worker(me, root.path(), desk));
+    let mut workers = [0, 1].map(|me| spawn_worker(me, place, rounds, desk));
     let mut patience = WAITING;
-    for me in 0..2 {
+    for (me, worker) in workers.iter_mut().enumerate() {
         let ready = desk.join(format!("ready.{me}"));
         await_file(&ready, &mut patience, || {
-            assert_running(&mut workers, desk, &ready);
+            assert_running(me, worker, desk, &ready);
         })
         .await;
     }
 
     let mut arena = Arena::new();
     let mut tally = Tally::default();
-    for round in 0..PROCESS_ROUNDS {
-        let mut ops = PAIRS[round % PAIRS.len()];
+    for round in 0..rounds {
+        let mut ops = pairs[round % pairs.len()];
         arena.arrange(&catalog, ops == [Op::Drop, Op::Drop]).await;
         if rng.below(2) == 0 {
             ops.reverse();
@@ -831,7 +791,7 @@ async fn two_processes_on_one_local_root() {
         for (me, task) in tasks.iter().enumerate() {
             let file = desk.join(format!("result.{round}.{me}"));
             let line = await_file(&file, &mut patience, || {
-                assert_running(&mut workers, desk, &file);
+                assert_running(me, &mut workers[me], desk, &file);
             })
             .await;
             let (op, outcome) = parse_answer(&line).unwrap_or_else(|| panic!("{line:?}"));
@@ -847,6 +807,35 @@ async fn two_processes_on_one_local_root() {
         let status = ended.unwrap().unwrap();
         assert!(status.success(), "worker {me}: {}", log_of(me, desk));
     }
-    tally.assert_all_ways();
-    assert_only_the_table(root.path());
+    tally.assert_all_ways(pairs.as_flattened());
+    assert_only_the_table(place).await;
+}
+
+const PAIRS: [[Op; 2]; 5] = [
+    [Op::Undrop, Op::Purge],
+    [Op::Undrop, Op::Revive],
+    [Op::Revive, Op::Purge],
+    [Op::Revive, Op::Drop],
+    [Op::Drop, Op::Drop],
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_on_local_disk() {
+    two_processes(&Place::new(Store::Disk), &PAIRS, PROCESS_ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_undrop_and_purge_on_s3() {
+    let pair = [[Op::Undrop, Op::Purge]];
+    two_processes(&Place::new(Store::S3), &pair, PROCESS_ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_on_s3() {
+    two_processes(&Place::new(Store::S3), &PAIRS, MORE_ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_on_azure() {
+    two_processes(&Place::new(Store::Azure), &PAIRS, MORE_ROUNDS).await;
 }

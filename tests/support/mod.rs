@@ -1,4 +1,4 @@
-//! Object stores for tests and benches: shared memory below, one decorator a file above it.
+//! Object stores for tests and benches: shared memory below, one decorator a file above it, and servers behind HTTP.
 //!
 //! Each consumer includes this with `mod support;` or `#[path = "…"] mod support;` and uses a part of it.
 
@@ -18,6 +18,7 @@ pub mod gate;
 pub mod latency;
 pub mod provider;
 pub mod request;
+pub mod servers;
 pub mod store_clock;
 pub mod witness;
 

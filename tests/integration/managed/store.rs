@@ -1,17 +1,22 @@
 //! The conformance of manifest stores: ours over a catalog, a stock directory and REST, and Lance's own beside it.
 
+use futures::future::join_all;
 use lance_namespace::ErrorCode;
 use lance_namespace::models::ListTableVersionsRequest;
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{ManifestLocation, ManifestNamingScheme, VERSIONS_DIR};
 use lancekeep::NamespaceExternalManifestStore;
-use lancekeep::lance::dataset::Dataset;
 use lancekeep::lance::io::commit::namespace_manifest::LanceNamespaceExternalManifestStore;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::subject::{Behind, Subject};
 use super::{LanceResult, code_of, names};
+use crate::stores::{Place, Store, on_each_store};
+
+/// Contestants, and how often they meet.
+const EIGHT: u8 = 8;
+const MEETINGS: usize = 4;
 
 /// What a store does; where ours and Lance's own differ.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +56,10 @@ async fn latest(store: &dyn ExternalManifestStore, base: &str) -> Option<Manifes
 }
 
 /// The latest version of the table itself and its naming scheme; at least two versions are there.
-async fn current(s: &Subject, store: &dyn ExternalManifestStore) -> (u64, ManifestNamingScheme) {
+async fn current(
+    s: &Subject<'_>,
+    store: &dyn ExternalManifestStore,
+) -> (u64, ManifestNamingScheme) {
     let found = latest(store, s.base()).await.unwrap();
     assert!(found.version >= 2);
     (found.version, found.naming_scheme)
@@ -73,7 +81,7 @@ fn is_refused<T: std::fmt::Debug>(found: LanceResult<T>, code: ErrorCode) {
     assert_eq!(code_of(&error), Some(code), "{error}");
 }
 
-async fn gets(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) {
+async fn gets(s: &Subject<'_>, store: &dyn ExternalManifestStore, rules: &Rules) {
     let (last, scheme) = current(s, store).await;
     for version in 1..=last {
         let path = scheme.manifest_path(&s.table, version);
@@ -102,7 +110,7 @@ async fn gets(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) {
     }
 }
 
-async fn puts(s: &Subject, store: &dyn ExternalManifestStore) {
+async fn puts(s: &Subject<'_>, store: &dyn ExternalManifestStore) {
     let (last, scheme) = current(s, store).await;
     let at = |version| scheme.manifest_path(&s.table, version);
     let next = last + 1;
@@ -147,7 +155,7 @@ async fn puts(s: &Subject, store: &dyn ExternalManifestStore) {
     }
 }
 
-async fn generic_puts(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) {
+async fn generic_puts(s: &Subject<'_>, store: &dyn ExternalManifestStore, rules: &Rules) {
     let (last, scheme) = current(s, store).await;
     let at = |version| scheme.manifest_path(&s.table, version);
     let (next, base) = (last + 1, s.base());
@@ -197,9 +205,9 @@ async fn generic_puts(s: &Subject, store: &dyn ExternalManifestStore, rules: &Ru
     assert_eq!(s.content(&at(next)).await, s.content(&at(2)).await);
 }
 
-async fn branches(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) {
+async fn branches(s: &Subject<'_>, store: &dyn ExternalManifestStore, rules: &Rules) {
     let main = current(s, store).await;
-    let mut plain = Dataset::open(&s.uri).await.unwrap();
+    let mut plain = s.place.plain(&s.uri).await;
     let branch = plain.create_branch("b", 2_u64, None).await.unwrap();
     let chain = branch.branch_location().path;
     let base = chain.to_string();
@@ -229,7 +237,7 @@ async fn branches(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules)
 }
 
 /// What is no version, in the directory of versions.
-async fn litter(s: &Subject, store: &dyn ExternalManifestStore) {
+async fn litter(s: &Subject<'_>, store: &dyn ExternalManifestStore) {
     let (last, scheme) = current(s, store).await;
     let at = |version| scheme.manifest_path(&s.table, version);
     let (left, _) = s.stage(&at(2), &at(last + 1)).await;
@@ -262,13 +270,13 @@ async fn litter(s: &Subject, store: &dyn ExternalManifestStore) {
 }
 
 /// The delete of a table's record takes every version, and nothing else.
-async fn deletes(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) {
-    let before = names(&s.objects, &s.table).await;
+async fn deletes(s: &Subject<'_>, store: &dyn ExternalManifestStore, rules: &Rules) {
+    let before = names(s.objects.as_ref(), &s.table).await;
     for _ in 0..2 {
         store.delete(s.base()).await.unwrap();
         assert_eq!(latest(store, s.base()).await.is_none(), rules.deletes);
     }
-    let after = names(&s.objects, &s.table).await;
+    let after = names(s.objects.as_ref(), &s.table).await;
     let version = |name: &&String| {
         let scheme = ManifestNamingScheme::detect_scheme(name);
         scheme.is_some_and(|scheme| scheme.parse_version(name).is_some())
@@ -280,12 +288,51 @@ async fn deletes(s: &Subject, store: &dyn ExternalManifestStore, rules: &Rules) 
     assert!(after.iter().any(|name| name == "notes.txt"));
 }
 
-async fn conforms(behind: Behind) {
+/// Eight put the same version, each with a manifest of its own; one wins, and what it staged is what is there.
+async fn one_of_eight_puts(place: &Place) {
+    for behind in [Behind::Root, Behind::Child] {
+        let place = place.below(&format!("{behind:?}"));
+        let s = Subject::of(behind, ManifestNamingScheme::V2, &place).await;
+        let namespace = || s.namespace.clone();
+        let new =
+            || NamespaceExternalManifestStore::new(namespace(), s.id.clone(), s.table.clone());
+        let stores: Vec<_> = (0..EIGHT).map(|_| new()).collect();
+        for _ in 0..MEETINGS {
+            let (last, scheme) = current(&s, &stores[0]).await;
+            let target = scheme.manifest_path(&s.table, last + 1);
+            let content = s.content(&scheme.manifest_path(&s.table, 2)).await.unwrap();
+            let mut contents = Vec::new();
+            let mut staged = Vec::new();
+            for i in 0..EIGHT {
+                // Between the message and what tells its place nobody looks.
+                let (message, end) = content.split_at(content.len() - 16);
+                contents.push([message, &[i; 3], end].concat());
+                staged.push(
+                    s.stage_content(contents[usize::from(i)].clone(), &target)
+                        .await,
+                );
+            }
+            let puts = stores.iter().zip(&staged);
+            let puts = puts.map(|(store, staged)| s.put(store, &s.table, last + 1, staged, scheme));
+            let done = join_all(puts).await;
+            let won: Vec<usize> = (0..done.len()).filter(|i| done[*i].is_ok()).collect();
+            assert_eq!(won.len(), 1, "{done:?}");
+            for lost in done.into_iter().filter(Result::is_err) {
+                is_refused(lost, ErrorCode::ConcurrentModification);
+            }
+            assert_eq!(s.content(&target).await.as_ref(), Some(&contents[won[0]]));
+            assert_eq!(current(&s, &stores[0]).await, (last + 1, scheme));
+        }
+    }
+}
+
+async fn conforms(behind: Behind, place: &Place) {
     for scheme in [ManifestNamingScheme::V1, ManifestNamingScheme::V2] {
         for ours in [true, false] {
             let rules = if ours { OURS } else { LANCES };
             println!("{behind:?} {scheme:?} {rules:?}");
-            let s = Subject::of(behind, scheme).await;
+            let place = place.below(&format!("{scheme:?}-{ours}"));
+            let s = Subject::of(behind, scheme, &place).await;
             let make = |id: Vec<String>, table: Path| -> Box<dyn ExternalManifestStore> {
                 let namespace = s.namespace.clone();
                 if ours {
@@ -316,22 +363,22 @@ async fn conforms(behind: Behind) {
     }
 }
 
+async fn over_a_root_table(place: &Place) {
+    conforms(Behind::Root, place).await;
+}
+
+async fn over_a_child_table(place: &Place) {
+    conforms(Behind::Child, place).await;
+}
+
+on_each_store!(over_a_root_table, over_a_child_table, one_of_eight_puts);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stores_conform_over_a_root_table() {
-    conforms(Behind::Root).await;
+async fn over_a_stock_directory() {
+    conforms(Behind::Directory, &Place::new(Store::Disk)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stores_conform_over_a_child_table() {
-    conforms(Behind::Child).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stores_conform_over_a_stock_directory() {
-    conforms(Behind::Directory).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stores_conform_over_rest() {
-    conforms(Behind::Rest).await;
+async fn over_rest() {
+    conforms(Behind::Rest, &Place::new(Store::Disk)).await;
 }

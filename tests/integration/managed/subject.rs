@@ -6,15 +6,14 @@ use lance_namespace::LanceNamespace;
 use lance_namespace_impls::DirectoryNamespaceBuilder;
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{ManifestLocation, ManifestNamingScheme};
-use lancekeep::arrow::array::RecordBatchIterator;
-use lancekeep::lance::dataset::{Dataset, WriteParams};
+use lancekeep::lance::dataset::WriteParams;
 use lancekeep::uuid::Uuid;
-use object_store::ObjectStoreExt;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
-use super::{LanceResult, NO_HURRY, Served, append, id, managed};
-use crate::common::rows;
+use super::{LanceResult, NO_HURRY, Served, append, id};
+use crate::common::{rows, write_plainly};
+use crate::stores::Place;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
@@ -26,39 +25,35 @@ pub(super) enum Behind {
 }
 
 /// A table of two versions, [0, 1] and [0, 1, 2, 3], and the namespace that knows it.
-pub(super) struct Subject {
+pub(super) struct Subject<'a> {
     pub(super) behind: Behind,
     pub(super) namespace: Arc<dyn LanceNamespace>,
     pub(super) id: Vec<String>,
     pub(super) uri: String,
     pub(super) table: Path,
-    pub(super) objects: LocalFileSystem,
+    pub(super) place: &'a Place,
+    pub(super) objects: Arc<dyn ObjectStore>,
     _served: Option<Served>,
-    _root: tempfile::TempDir,
 }
 
-impl Subject {
-    pub(super) async fn of(behind: Behind, scheme: ManifestNamingScheme) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let params = WriteParams {
-            enable_v2_manifest_paths: scheme == ManifestNamingScheme::V2,
-            ..Default::default()
-        };
+impl<'a> Subject<'a> {
+    pub(super) async fn of(behind: Behind, scheme: ManifestNamingScheme, place: &'a Place) -> Self {
+        let enable_v2_manifest_paths = scheme == ManifestNamingScheme::V2;
         let id = match behind {
             Behind::Child => id(&["n", "t"]),
             _ => id(&["t"]),
         };
         let (namespace, uri): (Arc<dyn LanceNamespace>, String) = match behind {
             Behind::Directory => {
-                let directory = root.path().to_str().unwrap();
-                let batch = rows(0..2);
-                let schema = batch.schema();
-                let reader = RecordBatchIterator::new([Ok(batch)], schema);
-                let uri = format!("{directory}/t.lance");
-                Dataset::write(reader, uri.as_str(), Some(params))
-                    .await
-                    .unwrap();
-                let namespace = DirectoryNamespaceBuilder::new(directory)
+                let uri = place.uri_of("t.lance");
+                let params = WriteParams {
+                    enable_v2_manifest_paths,
+                    ..place.write_params()
+                };
+                write_plainly(&uri, 0..2, params).await;
+                let namespace = DirectoryNamespaceBuilder::new(&place.uri)
+                    .storage_options(place.options.clone())
+                    .session(place.session())
                     .manifest_enabled(false)
                     .build()
                     .await
@@ -66,7 +61,17 @@ impl Subject {
                 (Arc::new(namespace), uri)
             }
             Behind::Root | Behind::Child | Behind::Rest => {
-                let catalog = managed(root.path(), NO_HURRY).await;
+                let catalog = place
+                    .builder()
+                    .managed_versioning(true)
+                    .commit_window(NO_HURRY)
+                    .build()
+                    .await
+                    .unwrap();
+                let params = WriteParams {
+                    enable_v2_manifest_paths,
+                    ..Default::default()
+                };
                 if behind == Behind::Child {
                     catalog.create_namespace(["n"]).await.unwrap();
                 }
@@ -79,7 +84,7 @@ impl Subject {
             }
         };
         // By plain Lance, so that the suite does not stand on what it tests.
-        let mut plain = Dataset::open(&uri).await.unwrap();
+        let mut plain = place.plain(&uri).await;
         append(&mut plain, 2..4).await.unwrap();
         assert_eq!(plain.version().version, 2);
         let (namespace, served) = match behind {
@@ -95,9 +100,9 @@ impl Subject {
             id,
             uri,
             table: plain.branch_location().path,
-            objects: LocalFileSystem::new(),
+            place,
+            objects: place.objects().await.0,
             _served: served,
-            _root: root,
         }
     }
 
@@ -107,8 +112,11 @@ impl Subject {
 
     /// Stages a copy of the manifest `from` beside `to`.
     pub(super) async fn stage(&self, from: &Path, to: &Path) -> (Path, u64) {
-        let found = self.objects.get(from).await.unwrap();
-        let content = found.bytes().await.unwrap();
+        let content = self.content(from).await.unwrap();
+        self.stage_content(content, to).await
+    }
+
+    pub(super) async fn stage_content(&self, content: Vec<u8>, to: &Path) -> (Path, u64) {
         let size = content.len() as u64;
         let staged = Path::parse(format!("{to}-{}", Uuid::new_v4())).unwrap();
         self.objects.put(&staged, content.into()).await.unwrap();
@@ -130,7 +138,15 @@ impl Subject {
     ) -> LanceResult<ManifestLocation> {
         let (path, size) = staged;
         store
-            .put(chain, version, path, *size, None, &self.objects, scheme)
+            .put(
+                chain,
+                version,
+                path,
+                *size,
+                None,
+                self.objects.as_ref(),
+                scheme,
+            )
             .await
     }
 }

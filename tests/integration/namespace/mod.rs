@@ -1,4 +1,4 @@
-//! One suite over `&dyn LanceNamespace`, run on [`Catalog`](lancekeep::Catalog) on local disk, in memory and behind
+//! One suite over `&dyn LanceNamespace`, run on [`Catalog`](lancekeep::Catalog) on each store and behind
 //! REST, and on the two directory namespaces of the base. What a namespace under test can do is told by its
 //! [`Capabilities`], so that a difference is written down once, and a change of either side makes a test fail.
 //!
@@ -282,6 +282,8 @@ macro_rules! suite {
 suite! {
     on_disk: Kind::OnDisk, catalog;
     in_memory: Kind::InMemory, catalog;
+    on_s3: Kind::OnS3, catalog;
+    on_azure: Kind::OnAzure, catalog;
     over_rest: Kind::OverRest("$"), catalog;
     over_rest_with_colons: Kind::OverRest("::"), catalog;
     stock_directory: Kind::Directory, flat;

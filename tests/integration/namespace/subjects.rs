@@ -11,14 +11,15 @@ use lancekeep::Catalog;
 
 use super::calls::{Namespace, make};
 use super::{CATALOG, Capabilities, DIRECTORY, MANIFEST, MANIFEST_OVER_REST, TableRules};
-use crate::common::{catalog_of, local};
-use crate::support::SharedMemory;
+use crate::stores::{Place, Store};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     OnDisk,
     InMemory,
-    /// Behind REST, with this delimiter between the parts of an id.
+    OnS3,
+    OnAzure,
+    /// On local disk behind REST, with this delimiter between the parts of an id.
     OverRest(&'static str),
     /// The stock directory namespace without a manifest.
     Directory,
@@ -33,7 +34,7 @@ pub(crate) struct Subject {
     /// Who is behind it, where it is a catalog.
     pub(crate) catalog: Option<Catalog>,
     pub(crate) served: Option<Served>,
-    _root: Option<tempfile::TempDir>,
+    _place: Place,
 }
 
 /// A running server; it stops when this goes.
@@ -71,14 +72,13 @@ pub(crate) const CHILD: [&str; 2] = ["n1", "n2"];
 impl Subject {
     pub(crate) async fn of(kind: Kind) -> Self {
         match kind {
-            Kind::OnDisk => {
-                let (root, catalog) = local().await;
-                Self::catalog(catalog, Some(root))
-            }
-            Kind::InMemory => Self::catalog(catalog_of(&SharedMemory::new().actor()).await, None),
+            Kind::OnDisk => Self::catalog(Place::new(Store::Disk)).await,
+            Kind::InMemory => Self::catalog(Place::new(Store::Memory)).await,
+            Kind::OnS3 => Self::catalog(Place::new(Store::S3)).await,
+            Kind::OnAzure => Self::catalog(Place::new(Store::Azure)).await,
             Kind::OverRest(delimiter) => {
-                let (root, catalog) = local().await;
-                Self::catalog(catalog, Some(root)).behind(delimiter).await
+                let subject = Self::catalog(Place::new(Store::Disk)).await;
+                subject.behind(delimiter).await
             }
             Kind::Directory => Self::stock(false, DIRECTORY).await,
             Kind::Manifest => Self::stock(true, MANIFEST).await,
@@ -89,19 +89,20 @@ impl Subject {
         }
     }
 
-    fn catalog(catalog: Catalog, root: Option<tempfile::TempDir>) -> Self {
+    async fn catalog(place: Place) -> Self {
+        let catalog = place.catalog().await;
         Self {
             namespace: Arc::new(catalog.clone()),
             can: CATALOG,
             catalog: Some(catalog),
             served: None,
-            _root: root,
+            _place: place,
         }
     }
 
     async fn stock(manifest: bool, can: Capabilities) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let namespace = DirectoryNamespaceBuilder::new(root.path().to_str().unwrap())
+        let place = Place::new(Store::Disk);
+        let namespace = DirectoryNamespaceBuilder::new(&place.uri)
             .manifest_enabled(manifest)
             .build()
             .await
@@ -111,7 +112,7 @@ impl Subject {
             can,
             catalog: None,
             served: None,
-            _root: Some(root),
+            _place: place,
         }
     }
 
