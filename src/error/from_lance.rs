@@ -7,7 +7,10 @@ use crate::ident::TableIdent;
 pub(crate) fn is_retryable_store_error(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     match error {
-        E::Generic { source, .. } => !is_permanent_io(source.as_ref()),
+        E::Generic { source, .. } => {
+            !is_permanent_io(source.as_ref())
+                && !http_status(source.as_ref()).is_some_and(is_permanent_status)
+        }
         E::JoinError { .. } => true,
         _ => false,
     }
@@ -32,6 +35,27 @@ fn is_permanent_io(error: &(dyn std::error::Error + 'static)) -> bool {
         next = e.source();
     }
     false
+}
+
+/// The status that a server answered with. Where the client keeps it from its own error kinds, as it does for listings,
+/// it is only in the words of the innermost error.
+fn http_status(error: &(dyn std::error::Error + 'static)) -> Option<u16> {
+    let mut next = Some(error);
+    while let Some(e) = next {
+        let text = e.to_string();
+        let status = text.strip_prefix("Server returned non-2xx status code: ");
+        if let Some(status) = status.and_then(|s| s.get(..3)?.parse().ok()) {
+            return Some(status);
+        }
+        next = e.source();
+    }
+    None
+}
+
+/// Whether the same request would be answered so again: refused, or sent to a place that is not there. What a server
+/// is too busy for, or busy with, is not.
+fn is_permanent_status(status: u16) -> bool {
+    matches!(status, 400..=499 | 501) && !matches!(status, 408 | 409 | 425 | 429)
 }
 
 /// Turns an error of Lance into ours, keeping what it asks of the caller.
@@ -134,4 +158,44 @@ fn store_error(error: &lance_core::Error) -> Option<&object_store::Error> {
         next = e.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snafu::Snafu;
+
+    #[derive(Debug, Snafu)]
+    #[snafu(display("Server returned non-2xx status code: {status} Some Words: <Error/>"))]
+    struct Answered {
+        status: u16,
+    }
+
+    #[derive(Debug, Snafu)]
+    #[snafu(display("Error performing list request: {source}"))]
+    struct Listing {
+        source: Answered,
+    }
+
+    #[test]
+    fn a_listing_is_worth_repeating_by_its_status() {
+        for (status, retryable) in [
+            (403, false),
+            (404, false),
+            (400, false),
+            (501, false),
+            (408, true),
+            (409, true),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let source = Answered { status };
+            let error = object_store::Error::Generic {
+                store: "S3",
+                source: Box::new(Listing { source }),
+            };
+            assert_eq!(is_retryable_store_error(&error), retryable, "{status}");
+        }
+    }
 }
