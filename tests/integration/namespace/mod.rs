@@ -38,11 +38,11 @@
 
 use lance_namespace::ErrorCode;
 
-mod calls;
+pub(crate) mod calls;
 mod codes;
 mod http;
 mod names;
-mod operations;
+pub(crate) mod operations;
 mod quiet;
 mod registration;
 mod rest;

@@ -23,6 +23,8 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use crate::support::SharedMemory;
 use crate::support::servers::{Protocol, Server};
 
+mod errors;
+
 /// The same tests on each store, which their names tell.
 macro_rules! on_each_store {
     ($($test:ident),* $(,)?) => {
