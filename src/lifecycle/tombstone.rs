@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -156,7 +156,8 @@ impl Tombstone {
     ) -> Self {
         Self {
             drop_id: Uuid::new_v4(),
-            deleted_at,
+            // As it is recorded, so that a drop and a listing tell the same.
+            deleted_at: deleted_at.trunc_subsecs(3),
             ttl,
             version,
             reason,
