@@ -407,7 +407,7 @@ async fn only_drop(catalog: &Catalog) -> DroppedTable {
 }
 
 /// A claim of an owner that is nobody any more.
-fn claim(drop_id: Uuid, action: &str, generation: u32, lease: Duration) -> Value {
+pub(crate) fn claim(drop_id: Uuid, action: &str, generation: u32, lease: Duration) -> Value {
     json!({
         "format": 1,
         "drop_id": drop_id.to_string(),
@@ -429,7 +429,7 @@ fn claim_name(claim: &Value) -> String {
 }
 
 /// What a process writes before it creates `t`, in the length by which listings know it.
-fn creating_tombstone() -> Vec<u8> {
+pub(crate) fn creating_tombstone(lease: Duration) -> Vec<u8> {
     let record = json!({
         "format": 1,
         "drop_id": Uuid::new_v4().to_string(),
@@ -438,7 +438,7 @@ fn creating_tombstone() -> Vec<u8> {
         "deleted_at_ms": 1_750_000_000_000_i64,
         "creating": {
             "owner": Uuid::new_v4().to_string(),
-            "lease_ms": u64::try_from(LEASE.as_millis()).unwrap(),
+            "lease_ms": u64::try_from(lease.as_millis()).unwrap(),
         },
     });
     let mut content = record.to_string().into_bytes();
@@ -620,7 +620,7 @@ async fn a_lease_counts_from_its_newest_generation() {
 async fn an_unfinished_create_with_a_version_is_live() {
     for world in World::both() {
         world.live().await;
-        world.plant("t.deleted", creating_tombstone()).await;
+        world.plant("t.deleted", creating_tombstone(LEASE)).await;
         assert_eq!(world.status().await, TableState::Live { version: 1 });
         world.left_to_its_owner(FindingKind::UnfinishedCreate).await;
         world.pass_the_lease();
@@ -638,7 +638,7 @@ async fn an_unfinished_create_without_a_version_is_given_up() {
     for world in World::both() {
         let catalog = world.catalog().await;
         catalog.create_table("n", rows(OTHER)).await.unwrap();
-        world.plant("t.deleted", creating_tombstone()).await;
+        world.plant("t.deleted", creating_tombstone(LEASE)).await;
         assert_eq!(world.status().await, TableState::Creating);
         world.left_to_its_owner(FindingKind::UnfinishedCreate).await;
         world.pass_the_lease();
@@ -650,7 +650,7 @@ async fn an_unfinished_create_without_a_version_is_given_up() {
 
         // What it wrote stays for who creates over it.
         world.plant("t.lance/data/x.lance", "rows").await;
-        world.plant("t.deleted", creating_tombstone()).await;
+        world.plant("t.deleted", creating_tombstone(LEASE)).await;
         world.pass_the_lease();
         world
             .reconciles_from(

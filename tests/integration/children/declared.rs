@@ -68,6 +68,9 @@ async fn declare_and_create(place: &Place) {
 on_both!(declare_and_create:
     lance_6608_a_declared_child_is_materialised_on_local_disk,
     lance_6608_a_declared_child_is_materialised_in_memory);
+on_servers!(declare_and_create:
+    lance_6608_a_declared_child_is_materialised_on_s3,
+    lance_6608_a_declared_child_is_materialised_on_azure);
 
 /// Lance's own writer fills it: the URI is where it belongs.
 async fn filled_by_plain_lance(place: &Place) {

@@ -92,6 +92,7 @@ async fn move_to_spare(place: &Place, location: &str) {
                 }
             }
         }
+        Place::Server(_) => panic!("not done on a server"),
     }
 }
 

@@ -72,6 +72,7 @@ async fn whole_life(place: &Place) {
 }
 
 on_both!(whole_life: a_whole_life_on_local_disk, a_whole_life_in_memory);
+on_servers!(whole_life: a_whole_life_on_s3, a_whole_life_on_azure);
 
 async fn modes(place: &Place) {
     let catalog = place.catalog().await;
@@ -132,6 +133,7 @@ async fn modes(place: &Place) {
 }
 
 on_both!(modes: create_modes_on_local_disk, create_modes_in_memory);
+on_servers!(modes: create_modes_on_s3, create_modes_on_azure);
 
 /// What a child table cannot do yet is refused, and nothing is changed.
 async fn not_yet(place: &Place) {
@@ -161,6 +163,7 @@ async fn not_yet(place: &Place) {
 }
 
 on_both!(not_yet: what_is_not_yet_is_refused_on_local_disk, what_is_not_yet_is_refused_in_memory);
+on_servers!(not_yet: what_is_not_yet_is_refused_on_s3, what_is_not_yet_is_refused_on_azure);
 
 /// Root tables keep their outcome, and the calls for all root tables leave child tables alone.
 async fn root_calls(place: &Place) {
@@ -186,6 +189,7 @@ async fn root_calls(place: &Place) {
 }
 
 on_both!(root_calls: calls_for_all_root_tables_on_local_disk, calls_for_all_root_tables_in_memory);
+on_servers!(root_calls: calls_for_all_root_tables_on_s3, calls_for_all_root_tables_on_azure);
 
 /// A table needs its namespace, and an id is a table or a namespace.
 async fn one_id_one_thing(place: &Place) {
@@ -233,6 +237,7 @@ async fn one_id_one_thing(place: &Place) {
 }
 
 on_both!(one_id_one_thing: one_id_is_one_thing_on_local_disk, one_id_is_one_thing_in_memory);
+on_servers!(one_id_one_thing: one_id_is_one_thing_on_s3, one_id_is_one_thing_on_azure);
 
 /// Case 22: however the root is spelled, and whatever its name holds, its children are the same.
 #[tokio::test]

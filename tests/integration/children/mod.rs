@@ -1,6 +1,6 @@
 //! Child namespaces and the tables in them, through the catalog's own calls.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::ops::Range;
@@ -14,6 +14,7 @@ use lancekeep::lance::session::Session;
 use lancekeep::{Catalog, Error, ErrorKind, TableIdent};
 
 use crate::common::{ids, rows};
+use crate::stores;
 use crate::support::{Gate, SharedMemory};
 
 /// The same test on local disk and in memory.
@@ -27,6 +28,21 @@ macro_rules! on_both {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $in_memory() {
             $body(&Place::in_memory()).await;
+        }
+    };
+}
+
+/// The same test on the servers too.
+macro_rules! on_servers {
+    ($body:ident: $on_s3:ident, $on_azure:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $on_s3() {
+            $body(&Place::on_server(crate::stores::Store::S3)).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $on_azure() {
+            $body(&Place::on_server(crate::stores::Store::Azure)).await;
         }
     };
 }
@@ -62,6 +78,7 @@ const MANIFEST: &str = "__manifest";
 enum Place {
     Disk(tempfile::TempDir),
     Memory(SharedMemory),
+    Server(stores::Place),
 }
 
 /// A row of `__manifest`.
@@ -82,8 +99,13 @@ impl Place {
         Self::Memory(SharedMemory::new())
     }
 
+    fn on_server(store: stores::Store) -> Self {
+        Self::Server(stores::Place::new(store))
+    }
+
     fn uri(&self) -> String {
         match self {
+            Self::Server(place) => place.uri.clone(),
             Self::Disk(dir) => dir.path().to_str().unwrap().to_string(),
             Self::Memory(_) => "memory://root".to_string(),
         }
@@ -94,12 +116,23 @@ impl Place {
         match self {
             Self::Disk(_) => Arc::new(Session::default()),
             Self::Memory(memory) => memory.actor().session,
+            Self::Server(place) => place.session(),
+        }
+    }
+
+    fn options(&self) -> HashMap<String, String> {
+        match self {
+            Self::Disk(_) | Self::Memory(_) => HashMap::new(),
+            Self::Server(place) => place.options.clone(),
         }
     }
 
     /// The catalog of a process of its own, with the default leases: nothing may need one to run out.
     async fn catalog(&self) -> Catalog {
-        with_session(&self.uri(), self.session()).await
+        match self {
+            Self::Disk(_) | Self::Memory(_) => with_session(&self.uri(), self.session()).await,
+            Self::Server(place) => place.catalog().await,
+        }
     }
 
     /// What lies directly in the root.
@@ -110,6 +143,7 @@ impl Place {
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())
                 .collect(),
             Self::Memory(memory) => entries(memory).await,
+            Self::Server(place) => place.entries().await,
         }
     }
 
@@ -122,7 +156,7 @@ impl Place {
         if !self.has_manifest().await {
             return Vec::new();
         }
-        read_manifest(&self.uri(), self.session()).await
+        read_manifest(&self.uri(), self.session(), self.options()).await
     }
 
     /// At rest: one row an id, every parent there, and nothing in the root but what is known.
@@ -154,9 +188,14 @@ async fn entries(memory: &SharedMemory) -> BTreeSet<String> {
         .collect()
 }
 
-async fn read_manifest(uri: &str, session: Arc<Session>) -> Vec<Row> {
+async fn read_manifest(
+    uri: &str,
+    session: Arc<Session>,
+    options: HashMap<String, String>,
+) -> Vec<Row> {
     let manifest = DatasetBuilder::from_uri(format!("{uri}/{MANIFEST}"))
         .with_session(session)
+        .with_storage_options(options)
         .load()
         .await
         .unwrap();

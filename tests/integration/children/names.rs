@@ -301,6 +301,9 @@ async fn purge_of_the_root(place: &Place) {
 
 on_both!(purge_of_the_root: a_purge_of_the_root_spares_children_on_local_disk,
     a_purge_of_the_root_spares_children_in_memory);
+on_servers!(purge_of_the_root:
+    a_purge_of_the_root_spares_children_on_s3,
+    a_purge_of_the_root_spares_children_on_azure);
 
 /// Two dots in a name lead nowhere, but the base takes them for a path: the name works, or it is refused at once.
 #[tokio::test]

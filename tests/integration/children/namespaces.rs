@@ -98,6 +98,7 @@ async fn depth(place: &Place) {
 }
 
 on_both!(depth: namespaces_four_deep_on_local_disk, namespaces_four_deep_in_memory);
+on_servers!(depth: namespaces_four_deep_on_s3, namespaces_four_deep_on_azure);
 
 /// What JSON, SQL, URLs or paths treat in a way of their own.
 fn awkward() -> Properties {
@@ -168,6 +169,7 @@ async fn round_trip(place: &Place) {
     // And as a stock client reads them.
     let stock = DirectoryNamespaceBuilder::new(place.uri())
         .session(place.session())
+        .storage_options(place.options())
         .build()
         .await
         .unwrap();
@@ -179,6 +181,7 @@ async fn round_trip(place: &Place) {
 }
 
 on_both!(round_trip: properties_come_back_exactly_on_local_disk, properties_come_back_exactly_in_memory);
+on_servers!(round_trip: properties_come_back_exactly_on_s3, properties_come_back_exactly_on_azure);
 
 async fn exist_ok(place: &Place) {
     let catalog = place.catalog().await;
@@ -211,6 +214,7 @@ async fn exist_ok(place: &Place) {
 }
 
 on_both!(exist_ok: exist_ok_leaves_what_is_there_on_local_disk, exist_ok_leaves_what_is_there_in_memory);
+on_servers!(exist_ok: exist_ok_leaves_what_is_there_on_s3, exist_ok_leaves_what_is_there_on_azure);
 
 /// Case 12. Drops of root tables are in no namespace, so they keep none.
 async fn not_empty(place: &Place) {
@@ -284,6 +288,9 @@ async fn not_empty(place: &Place) {
 on_both!(not_empty:
     iceberg_16060_only_an_empty_namespace_is_dropped_on_local_disk,
     lance_6290_only_an_empty_namespace_is_dropped_in_memory);
+on_servers!(not_empty:
+    iceberg_16060_only_an_empty_namespace_is_dropped_on_s3,
+    iceberg_16060_only_an_empty_namespace_is_dropped_on_azure);
 
 /// A deregistered table is in no namespace any more, and does not come back without one.
 async fn deregistered(place: &Place) {
@@ -306,3 +313,6 @@ async fn deregistered(place: &Place) {
 on_both!(deregistered:
     a_deregistered_table_keeps_no_namespace_on_local_disk,
     a_deregistered_table_keeps_no_namespace_in_memory);
+on_servers!(deregistered:
+    a_deregistered_table_keeps_no_namespace_on_s3,
+    a_deregistered_table_keeps_no_namespace_on_azure);

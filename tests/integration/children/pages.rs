@@ -158,3 +158,6 @@ async fn boundaries(place: &Place) {
 
 on_both!(boundaries: lancedb_3915_page_boundaries_of_children_on_local_disk,
     lancedb_3915_page_boundaries_of_children_in_memory);
+on_servers!(boundaries:
+    lancedb_3915_page_boundaries_of_children_on_s3,
+    lancedb_3915_page_boundaries_of_children_on_azure);

@@ -133,6 +133,9 @@ async fn eight_same_table(place: &Place) {
 
 on_both!(eight_same_table: lance_6143_eight_create_the_same_table_on_local_disk,
     lance_6143_eight_create_the_same_table_in_memory);
+on_servers!(eight_same_table:
+    lance_6143_eight_create_the_same_table_on_s3,
+    lance_6143_eight_create_the_same_table_on_azure);
 
 /// Who only wants a table to be there gets it, whoever made it; who overwrites overwrites, or is told to try again.
 async fn other_modes(place: &Place) {
@@ -307,6 +310,9 @@ async fn first_use_same_name(place: &Place) {
 
 on_both!(first_use_same_name: lance_5909_first_use_for_the_same_name_on_local_disk,
     lance_5909_first_use_for_the_same_name_in_memory);
+on_servers!(first_use_same_name:
+    lance_5909_first_use_for_the_same_name_on_s3,
+    lance_5909_first_use_for_the_same_name_on_azure);
 
 /// A drop of a table that another catalog reads, creates again, and drops again.
 async fn drops_and_creates(place: &Place) {
@@ -342,3 +348,4 @@ async fn drops_and_creates(place: &Place) {
 
 on_both!(drops_and_creates: two_drop_the_same_child_on_local_disk,
     two_drop_the_same_child_in_memory);
+on_servers!(drops_and_creates: two_drop_the_same_child_on_s3, two_drop_the_same_child_on_azure);

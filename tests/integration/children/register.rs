@@ -53,6 +53,9 @@ async fn there_and_back(place: &Place) {
 on_both!(there_and_back:
     a_deregistered_child_comes_back_on_local_disk,
     a_deregistered_child_comes_back_in_memory);
+on_servers!(there_and_back:
+    a_deregistered_child_comes_back_on_s3,
+    a_deregistered_child_comes_back_on_azure);
 
 async fn refused(place: &Place) {
     let catalog = place.catalog().await;
@@ -121,6 +124,7 @@ async fn refused(place: &Place) {
 }
 
 on_both!(refused: registrations_are_refused_on_local_disk, registrations_are_refused_in_memory);
+on_servers!(refused: registrations_are_refused_on_s3, registrations_are_refused_on_azure);
 
 /// A declaration is no table, but its location is a place that a table can be registered at once it was written.
 #[tokio::test]
@@ -180,3 +184,6 @@ async fn root_tables(place: &Place) {
 on_both!(root_tables:
     deregistering_a_root_table_is_a_drop_on_local_disk,
     deregistering_a_root_table_is_a_drop_in_memory);
+on_servers!(root_tables:
+    deregistering_a_root_table_is_a_drop_on_s3,
+    deregistering_a_root_table_is_a_drop_on_azure);

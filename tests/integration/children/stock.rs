@@ -10,14 +10,15 @@ use lance_namespace::models::{
     TableExistsRequest,
 };
 use lance_namespace_impls::{DirectoryNamespace, DirectoryNamespaceBuilder};
-use lancekeep::arrow::array::{RecordBatch, RecordBatchIterator};
+use lancekeep::arrow::array::RecordBatch;
 use lancekeep::arrow::ipc::writer::StreamWriter;
-use lancekeep::lance::dataset::{Dataset, WriteParams};
+use lancekeep::lance::dataset::WriteParams;
 use lancekeep::lifecycle::{DropOutcome, FindingKind};
 use lancekeep::{Catalog, ErrorKind, NamespaceIdent, Purge, TableState};
 
 use super::{Place, assert_kind, numbers, read, tables};
-use crate::common::rows;
+use crate::common::{rows, write_plainly};
+use crate::stores::store_params;
 
 fn ipc(batch: &RecordBatch) -> Bytes {
     let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
@@ -33,6 +34,7 @@ fn id(parts: &[&str]) -> Option<Vec<String>> {
 pub(super) async fn stock(place: &Place, dir_listing: bool) -> DirectoryNamespace {
     DirectoryNamespaceBuilder::new(place.uri())
         .session(place.session())
+        .storage_options(place.options())
         .dir_listing_enabled(dir_listing)
         .build()
         .await
@@ -82,15 +84,12 @@ async fn finds(stock: &DirectoryNamespace, parts: &[&str]) -> bool {
 
 /// A table that no catalog knows.
 async fn write_plain(place: &Place, name: &str, n: i32) {
-    let batch = rows(n..n + 3);
-    let schema = batch.schema();
-    let reader = RecordBatchIterator::new([Ok(batch)], schema);
     let params = WriteParams {
         session: Some(place.session()),
+        store_params: Some(store_params(place.options())),
         ..Default::default()
     };
-    let uri = format!("{}/{name}", place.uri());
-    Dataset::write(reader, &uri, Some(params)).await.unwrap();
+    write_plainly(&format!("{}/{name}", place.uri()), n..n + 3, params).await;
 }
 
 /// Everything that the catalog shows, root tables and children.
@@ -231,6 +230,9 @@ async fn elsewhere_is_told_and_kept(place: &Place, catalog: &Catalog, theirs: &D
 
 on_both!(default_settings: a_root_of_a_stock_namespace_on_local_disk,
     a_root_of_a_stock_namespace_in_memory);
+on_servers!(default_settings:
+    a_root_of_a_stock_namespace_on_s3,
+    a_root_of_a_stock_namespace_on_azure);
 
 /// A table that is registered as a root table at another place is reached as a child once it is registered as one.
 async fn alias_as_child(place: &Place) {
@@ -253,6 +255,9 @@ async fn alias_as_child(place: &Place) {
 
 on_both!(alias_as_child: a_root_alias_is_registered_as_a_child_on_local_disk,
     a_root_alias_is_registered_as_a_child_in_memory);
+on_servers!(alias_as_child:
+    a_root_alias_is_registered_as_a_child_on_s3,
+    a_root_alias_is_registered_as_a_child_on_azure);
 
 /// Only the manifest: root tables lie in directories of the base's own naming.
 async fn manifest_only(place: &Place) {
@@ -299,6 +304,9 @@ async fn manifest_only(place: &Place) {
 
 on_both!(manifest_only: a_root_of_a_manifest_only_namespace_on_local_disk,
     a_root_of_a_manifest_only_namespace_in_memory);
+on_servers!(manifest_only:
+    a_root_of_a_manifest_only_namespace_on_s3,
+    a_root_of_a_manifest_only_namespace_on_azure);
 
 /// Stock clients may register one place several times. A drop takes away the id, and the data with the last of them.
 async fn shared_locations(place: &Place) {
@@ -329,6 +337,9 @@ async fn shared_locations(place: &Place) {
 
 on_both!(shared_locations: stock_aliases_share_a_location_on_local_disk,
     stock_aliases_share_a_location_in_memory);
+on_servers!(shared_locations:
+    stock_aliases_share_a_location_on_s3,
+    stock_aliases_share_a_location_on_azure);
 
 /// A namespace object of long ago sees what a catalog does now, and the other way round.
 #[tokio::test]

@@ -24,6 +24,7 @@ use crate::support::SharedMemory;
 use crate::support::servers::{Protocol, Server};
 
 mod errors;
+mod life;
 
 /// The same tests on each store, which their names tell.
 macro_rules! on_each_store {
@@ -173,12 +174,7 @@ impl Place {
     }
 
     pub(crate) fn params(&self) -> ObjectStoreParams {
-        let options = self.options.clone();
-        ObjectStoreParams {
-            storage_options_accessor: (!options.is_empty())
-                .then(|| Arc::new(StorageOptionsAccessor::with_static_options(options))),
-            ..Default::default()
-        }
+        store_params(self.options.clone())
     }
 
     /// The objects themselves, past every catalog, and the root among them.
@@ -221,5 +217,14 @@ impl Place {
         let mut names: Vec<String> = metas.iter().map(name).collect();
         names.sort();
         names
+    }
+}
+
+/// What Lance wants to be told of the storage options.
+pub(crate) fn store_params(options: HashMap<String, String>) -> ObjectStoreParams {
+    ObjectStoreParams {
+        storage_options_accessor: (!options.is_empty())
+            .then(|| Arc::new(StorageOptionsAccessor::with_static_options(options))),
+        ..Default::default()
     }
 }

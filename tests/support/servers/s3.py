@@ -1,10 +1,11 @@
 """An S3 server for the tests: moto's, in memory, on a free port of the loopback.
 
-It says `ready PORT`, and then answers each line of its input with one line: `make NAME` makes a bucket, `refuse` makes
-it refuse all credentials from then on. It ends with its input, so it never outlives the process that started it,
-however that one ends.
+It says `ready PORT`, and then answers each line of its input with one line: `make NAME` makes a bucket, `requests NAME`
+tells those to a bucket since it was asked last, `refuse` makes it refuse all credentials from then on. It ends with its
+input, so it never outlives the process that started it, however that one ends.
 """
 
+import collections
 import io
 import logging
 import os
@@ -25,6 +26,10 @@ from werkzeug.serving import make_server
 one_at_a_time = threading.Lock()
 
 
+# The requests to each bucket.
+seen = collections.defaultdict(list)
+
+
 class Handler(MotoRequestHandler):
     """Keeps connections open, which werkzeug's own handler never does."""
 
@@ -40,7 +45,16 @@ class Handler(MotoRequestHandler):
         def start_response(status, headers, exc_info=None):
             started[:] = [status, headers]
 
+        path, _, query = self.path.partition("?")
+        bucket, _, key = path.strip("/").partition("/")
+        if self.command == "GET" and not key:
+            kind = "LIST"
+        elif self.command == "POST" and query.startswith("delete"):
+            kind = "DELETE"
+        else:
+            kind = self.command
         with one_at_a_time:
+            seen[bucket].append(kind)
             answer = self.server.app(environ, start_response)
             body = b"".join(answer)
             if hasattr(answer, "close"):
@@ -71,6 +85,11 @@ def make(bucket):
     direct.open(urllib.request.Request(url, method="PUT"), timeout=60).close()
 
 
+def requests(bucket):
+    with one_at_a_time:
+        return " ".join(seen.pop(bucket, []))
+
+
 def refuse():
     settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
 
@@ -80,6 +99,6 @@ make("first")
 print("ready", server.server_port, flush=True)
 for line in sys.stdin:
     command, *arguments = line.split()
-    {"make": make, "refuse": refuse}[command](*arguments)
-    print("done", flush=True)
+    answer = {"make": make, "requests": requests, "refuse": refuse}[command](*arguments)
+    print("done", answer or "", flush=True)
 os._exit(0)
