@@ -31,6 +31,7 @@ use object_store::{
 };
 
 use crate::common::{ids, local, rows, table_ids};
+use crate::stores;
 use crate::support::{Actor, Fault, Kind, Request, SharedMemory};
 
 /// A catalog and the place that its root is in.
@@ -42,6 +43,7 @@ struct Home {
 enum Place {
     Disk(tempfile::TempDir),
     Memory(SharedMemory),
+    Server(stores::Place),
 }
 
 impl Home {
@@ -58,11 +60,19 @@ impl Home {
         Self { catalog, place }
     }
 
+    async fn on_server(store: stores::Store) -> Self {
+        let place = stores::Place::new(store);
+        let catalog = place.catalog().await;
+        let place = Place::Server(place);
+        Self { catalog, place }
+    }
+
     /// A catalog of another process on the same root.
     async fn another(&self) -> Catalog {
         match &self.place {
             Place::Disk(dir) => Catalog::connect(utf8(dir.path())).await.unwrap(),
             Place::Memory(memory) => in_memory(&memory.actor()).await,
+            Place::Server(place) => place.catalog().await,
         }
     }
 
@@ -71,6 +81,7 @@ impl Home {
         match &self.place {
             Place::Disk(_) => Arc::new(Session::default()),
             Place::Memory(memory) => memory.actor().session,
+            Place::Server(place) => place.session(),
         }
     }
 
@@ -83,6 +94,7 @@ impl Home {
                 files
             }
             Place::Memory(memory) => objects(memory).await,
+            Place::Server(place) => place.contents().await,
         }
     }
 
@@ -94,6 +106,7 @@ impl Home {
                 std::fs::write(path, content).unwrap();
             }
             Place::Memory(memory) => plant(memory, name, content).await,
+            Place::Server(place) => place.plant(name, content).await,
         }
     }
 
@@ -110,6 +123,7 @@ impl Home {
                     }
                 }
             }
+            Place::Server(place) => place.remove(name).await,
         }
     }
 }
@@ -125,6 +139,21 @@ macro_rules! on_both {
         #[tokio::test]
         async fn $in_memory() {
             $body(&Home::in_memory().await).await;
+        }
+    };
+}
+
+/// The same case on the servers too.
+macro_rules! on_servers {
+    ($body:ident: $on_s3:ident, $on_azure:ident) => {
+        #[tokio::test]
+        async fn $on_s3() {
+            $body(&Home::on_server(stores::Store::S3).await).await;
+        }
+
+        #[tokio::test]
+        async fn $on_azure() {
+            $body(&Home::on_server(stores::Store::Azure).await).await;
         }
     };
 }
@@ -290,6 +319,9 @@ async fn every_name_once(home: &Home) {
 on_both!(every_name_once:
     lancedb_3915_no_table_is_lost_at_a_page_boundary_on_local_disk,
     lancedb_3915_no_table_is_lost_at_a_page_boundary_in_memory);
+on_servers!(every_name_once:
+    lancedb_3915_no_table_is_lost_at_a_page_boundary_on_s3,
+    lancedb_3915_no_table_is_lost_at_a_page_boundary_on_azure);
 
 /// Between two pages the table of the token and the one that would come next are dropped.
 async fn drops_between_pages(home: &Home) {
@@ -377,6 +409,9 @@ async fn a_tombstone_pages_before_its_table(home: &Home) {
 on_both!(a_tombstone_pages_before_its_table:
     lancedb_3915_a_tombstone_on_an_earlier_page_hides_its_table_on_local_disk,
     lancedb_3915_a_tombstone_on_an_earlier_page_hides_its_table_in_memory);
+on_servers!(a_tombstone_pages_before_its_table:
+    lancedb_3915_a_tombstone_on_an_earlier_page_hides_its_table_on_s3,
+    lancedb_3915_a_tombstone_on_an_earlier_page_hides_its_table_on_azure);
 
 async fn refused_pages(home: &Home) {
     let catalog = &home.catalog;
@@ -429,7 +464,7 @@ async fn leave(home: &Home, left: Left) {
         (Left::EmptyDir, Place::Disk(dir)) => {
             std::fs::create_dir(dir.path().join("t.lance")).unwrap();
         }
-        (Left::EmptyDir, Place::Memory(_)) => panic!("memory has no directories"),
+        (Left::EmptyDir, _) => panic!("only a disk has empty directories"),
     }
 }
 
@@ -564,6 +599,9 @@ async fn a_loose_object_is_left_alone(home: &Home) {
 on_both!(a_loose_object_is_left_alone:
     lancedb_4203_a_loose_object_is_left_alone_on_local_disk,
     lancedb_4203_a_loose_object_is_left_alone_in_memory);
+on_servers!(a_loose_object_is_left_alone:
+    lancedb_4203_a_loose_object_is_left_alone_on_s3,
+    lancedb_4203_a_loose_object_is_left_alone_on_azure);
 
 async fn a_loose_object_is_no_table(home: &Home) {
     let catalog = &home.catalog;
@@ -712,6 +750,9 @@ async fn generations_after_purge(home: &Home) {
 on_both!(generations_after_purge:
     lancedb_3626_a_recreated_table_shows_only_its_own_rows_on_local_disk,
     lancedb_3626_a_recreated_table_shows_only_its_own_rows_in_memory);
+on_servers!(generations_after_purge:
+    lancedb_3626_a_recreated_table_shows_only_its_own_rows_on_s3,
+    lancedb_3626_a_recreated_table_shows_only_its_own_rows_on_azure);
 
 async fn generations_in_one_lineage(home: &Home) {
     let catalog = &home.catalog;
@@ -742,6 +783,9 @@ async fn generations_in_one_lineage(home: &Home) {
 on_both!(generations_in_one_lineage:
     lancedb_3626_undrop_and_revive_show_only_the_newest_rows_on_local_disk,
     lancedb_3626_undrop_and_revive_show_only_the_newest_rows_in_memory);
+on_servers!(generations_in_one_lineage:
+    lancedb_3626_undrop_and_revive_show_only_the_newest_rows_on_s3,
+    lancedb_3626_undrop_and_revive_show_only_the_newest_rows_on_azure);
 
 // Case 10: declared tables.
 
@@ -808,6 +852,9 @@ async fn a_retry_materializes(home: &Home) {
 on_both!(a_retry_materializes:
     lancedb_3288_a_declared_table_is_materialized_by_a_retry_on_local_disk,
     lancedb_3288_a_declared_table_is_materialized_by_a_retry_in_memory);
+on_servers!(a_retry_materializes:
+    lancedb_3288_a_declared_table_is_materialized_by_a_retry_on_s3,
+    lancedb_3288_a_declared_table_is_materialized_by_a_retry_on_azure);
 
 async fn declaring_and_dropping(home: &Home) {
     let catalog = &home.catalog;
@@ -1022,6 +1069,9 @@ async fn only_purge_deletes(home: &Home) {
 on_both!(only_purge_deletes:
     lakekeeper_1735_only_purge_deletes_data_on_local_disk,
     lakekeeper_1735_only_purge_deletes_data_in_memory);
+on_servers!(only_purge_deletes:
+    lakekeeper_1735_only_purge_deletes_data_on_s3,
+    lakekeeper_1735_only_purge_deletes_data_on_azure);
 
 /// A dropped table whose directory somebody removed.
 async fn dropped_and_removed(home: &Home) {
@@ -1074,6 +1124,9 @@ async fn a_missing_location_is_tolerated(home: &Home) {
 on_both!(a_missing_location_is_tolerated:
     lakekeeper_1517_a_location_removed_by_hand_is_tolerated_on_local_disk,
     lakekeeper_1517_a_location_removed_by_hand_is_tolerated_in_memory);
+on_servers!(a_missing_location_is_tolerated:
+    lakekeeper_1517_a_location_removed_by_hand_is_tolerated_on_s3,
+    lakekeeper_1517_a_location_removed_by_hand_is_tolerated_on_azure);
 
 /// Only the manifests were removed: what is left is no table any more, but nobody may count it as one.
 async fn missing_manifests_are_tolerated(home: &Home) {
@@ -1097,6 +1150,9 @@ async fn missing_manifests_are_tolerated(home: &Home) {
 on_both!(missing_manifests_are_tolerated:
     lance_namespace_73_manifests_removed_by_hand_are_tolerated_on_local_disk,
     lance_namespace_73_manifests_removed_by_hand_are_tolerated_in_memory);
+on_servers!(missing_manifests_are_tolerated:
+    lance_namespace_73_manifests_removed_by_hand_are_tolerated_on_s3,
+    lance_namespace_73_manifests_removed_by_hand_are_tolerated_on_azure);
 
 // Case 18: storage options.
 

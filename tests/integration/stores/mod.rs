@@ -5,7 +5,7 @@
 //! in [`lifecycle`](crate::lifecycle) and [`children`](crate::children). Here is what only a store of one's own, or a
 //! server that can be harmed, shows. The servers are started by the tests; one that cannot start fails them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::TryStreamExt;
@@ -203,6 +203,29 @@ impl Place {
         }
         let first = |name: String| name.split('/').next().unwrap().to_string();
         self.names().await.into_iter().map(first).collect()
+    }
+
+    /// All objects below the root by name.
+    pub(crate) async fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let (objects, base) = self.objects().await;
+        let mut contents = BTreeMap::new();
+        for name in self.names().await {
+            let path = Path::parse(format!("{base}/{name}")).unwrap();
+            let found = objects.get(&path).await.unwrap();
+            contents.insert(name, found.bytes().await.unwrap().to_vec());
+        }
+        contents
+    }
+
+    /// Removes what is below a prefix of the root by hand.
+    pub(crate) async fn remove(&self, prefix: &str) {
+        let (objects, base) = self.objects().await;
+        for name in self.names().await {
+            if name.starts_with(&format!("{prefix}/")) {
+                let path = Path::parse(format!("{base}/{name}")).unwrap();
+                objects.delete(&path).await.unwrap();
+            }
+        }
     }
 
     /// The names of all objects below the root, sorted.
