@@ -6,10 +6,10 @@
 //! that cannot be installed or started fails the test.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -45,35 +45,40 @@ pub struct Server {
 struct Pipe {
     commands: Option<ChildStdin>,
     answers: Receiver<String>,
-    log: PathBuf,
+    log: File,
 }
 
 impl Server {
     /// The server that the tests of this process share.
     pub fn shared(protocol: Protocol) -> &'static Self {
-        static S3: OnceLock<Server> = OnceLock::new();
-        static AZURE: OnceLock<Server> = OnceLock::new();
-        let server = match protocol {
+        static S3: (OnceLock<Server>, AtomicBool) = (OnceLock::new(), AtomicBool::new(false));
+        static AZURE: (OnceLock<Server>, AtomicBool) = (OnceLock::new(), AtomicBool::new(false));
+        let (server, tried) = match protocol {
             Protocol::S3 => &S3,
             Protocol::Azure => &AZURE,
         };
-        server.get_or_init(|| Self::start(protocol))
+        server.get_or_init(|| {
+            // Each test fails, and only the first one waits.
+            let again = tried.swap(true, Ordering::Relaxed);
+            assert!(
+                !again,
+                "the {protocol:?} server did not start for another test"
+            );
+            Self::start(protocol)
+        })
     }
 
     /// A server of its own, for tests that do it harm.
     pub fn start(protocol: Protocol) -> Self {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
         let mut command = match protocol {
             Protocol::S3 => s3_command(),
             Protocol::Azure => azure_command(),
         };
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{protocol:?}-{}-{number}.log", std::process::id());
-        let log = directory().join(name.to_lowercase());
+        let log = tempfile::tempfile().unwrap();
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&log).unwrap());
+            .stderr(log.try_clone().unwrap());
         let mut child = command
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start the {protocol:?} server: {command:?}: {e}"));
@@ -194,8 +199,10 @@ impl Drop for Server {
 impl Pipe {
     fn answer(&self, to: &str) -> String {
         self.answers.recv_timeout(PATIENCE).unwrap_or_else(|why| {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            panic!("a store's server does not answer {to:?} ({why}): {log}")
+            let (mut log, mut text) = (&self.log, String::new());
+            log.rewind().unwrap();
+            log.read_to_string(&mut text).unwrap();
+            panic!("a store's server does not answer {to:?} ({why}): {text}")
         })
     }
 }
