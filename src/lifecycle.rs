@@ -261,6 +261,7 @@ impl Lifecycle {
     /// beside no tombstone was written by a stock client and stays. 2 GET, and 2 more requests for each repair.
     pub(crate) async fn sync_marker(&self, slot: &Slot) -> Result<bool> {
         let mut changed = false;
+        let mut written = None;
         for _ in 0..MAX_ROUNDS {
             let wanted = tombstone::read(&self.store, slot)
                 .await?
@@ -270,7 +271,12 @@ impl Lifecycle {
             match (wanted, marker) {
                 (None, Marker::Absent | Marker::Foreign) => return Ok(changed),
                 (Some(drop_id), Marker::OfDrop(found)) if found == drop_id => return Ok(changed),
-                (Some(drop_id), _) => self.write_marker(slot, drop_id).await?,
+                // Who took ours away has decided about the drop, and looks once more when it is over.
+                (Some(drop_id), _) if written == Some(drop_id) => return Ok(changed),
+                (Some(drop_id), _) => {
+                    self.write_marker(slot, drop_id).await?;
+                    written = Some(drop_id);
+                }
                 (None, Marker::OfDrop(_)) => {
                     self.store.delete(&slot.marker).await?;
                     self.store.remove_empty_dir(&slot.table).await;

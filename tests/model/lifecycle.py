@@ -409,16 +409,18 @@ def _(s, me, l, F, dead):
 def _(s, me, l, F, dead):
     return [(s, 'm5-tomb?', (l[0], 'x-del-claim')) if s.marker == l[0] and F['last_look'] else (s, 'x-del-claim', l)]
 
-at('m5-tomb?')(lambda s, me, l, F, dead: [(s, 'm6-marker?', (*l, dropped(s)))])
+at('m5-tomb?')(lambda s, me, l, F, dead: [(s, 'm6-marker?', (*l, None, dropped(s)) if len(l) == 2 else (*l, dropped(s)))])
 
-@at('m6-marker?')
+@at('m6-marker?')   # who finds its own marker gone has met somebody who decided: it is theirs, and their last look is to come
 def _(s, me, l, F, dead):
-    d, then, wanted = l
-    return [(s, then, (d,)) if s.marker == wanted else (s, 'm7-mend', l)]
+    d, then, wrote, wanted = l
+    done = s.marker == wanted or wanted and wrote == wanted
+    return [(s, then, (d,)) if done else (s, 'm7-mend', l)]
 
 @at('m7-mend')   # writes or deletes it, and looks again
 def _(s, me, l, F, dead):
-    return [(s._replace(marker=l[2]), 'm5-tomb?', l[:2])]
+    d, then, wrote, wanted = l
+    return [(s._replace(marker=wanted), 'm5-tomb?', (d, then, wanted))]
 
 # ---- reconcile
 def claimed(s):
