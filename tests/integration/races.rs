@@ -20,7 +20,7 @@ const ROUNDS: usize = 150;
 /// Rounds between two processes.
 const PROCESS_ROUNDS: usize = 200;
 /// Rounds between two processes, of all pairs, where there are those of one pair too.
-const MORE_ROUNDS: usize = 60;
+const MORE_ROUNDS: usize = 100;
 /// Contestants of the same kind, and how often they meet.
 const EIGHT: i32 = 8;
 const MEETINGS: i32 = 4;
