@@ -403,6 +403,7 @@ async fn an_open_that_found_a_version_while_it_was_hidden_looks_again() {
     let created = stage.others().await.create_table("t", rows(new_rows(1)));
     created.await.unwrap();
     stage.finish(0).await;
+    stage.gate.open();
     let opened = open.await.unwrap().unwrap();
     assert_eq!(opened.version().version, 2);
     assert_eq!(ids(&opened).await, new_rows(1).collect::<Vec<_>>());
