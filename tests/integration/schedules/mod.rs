@@ -9,7 +9,8 @@
 //!   some more, from every start ([`starts`]).
 //! - *Stops*: one actor of the pair stops for ever after any of its requests, the other goes on; then, the leases
 //!   over, each of undrop, purge, create, drop and reconcile comes across what is left.
-//! - *Faults*: one request of one actor is refused (503, 403), or its answer is lost.
+//! - *Faults*: one request of one actor of the pair is refused (503, 403), or its answer is lost.
+//! - *Harmed triples*: drawn schedules of the triples with a stop or a fault at a drawn request.
 //!
 //! The normal run walks the pairs to their end, and of each triple [`TRIPLE_SCHEDULES`], the first half depth first, the
 //! second drawn; it stops at every [`STOPS_APART`]th request and fails every [`FAULTS_APART`]th, with one schedule each.
@@ -28,6 +29,7 @@ use self::operations::{Heard, Op};
 use self::oracle::{Part, State, nobody_won, possible};
 use self::stage::{Harm, Run, Scene};
 use self::starts::{Start, fresh, pass_the_lease};
+use crate::common::Rng;
 use crate::support::witness::fingerprint;
 use crate::support::{Fault, When};
 
@@ -44,6 +46,11 @@ const ACTORS: usize = 4;
 /// More than any pair has.
 const PAIR_SCHEDULES: usize = 2_000;
 const TRIPLE_SCHEDULES: usize = 16;
+const HARMED_TRIPLES: usize = 16;
+/// Of each triple, where everything is to be walked.
+const DRAWN: usize = 200;
+/// Requests of one operation, about: what is to befall a later one befalls nobody.
+const LONG: usize = 16;
 const STOPS_APART: usize = 4;
 const FAULTS_APART: usize = 12;
 const VARIABLE: &str = "LANCEKEEP_SCHEDULES";
@@ -89,6 +96,16 @@ impl Count {
         self.whole += other.whole;
         self.schedules += other.schedules;
         self.recoveries += other.recoveries;
+    }
+
+    async fn judge(&mut self, start: Start, scene: &Scene, run: &Run, judged: &mut Judged) {
+        self.schedules += 1;
+        let judged = judge(start, scene, run, judged, &mut self.recoveries);
+        if let Err(panic) = AssertUnwindSafe(Box::pin(judged)).catch_unwind().await {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.unwrap_or_else(|| format!("{:?}: {}", scene.ops, run.describe()));
+            self.violations.push(said);
+        }
     }
 
     fn report(&self, what: &str, began: Instant) {
@@ -141,14 +158,7 @@ async fn walk(start: Start, scene: &Scene, bound: Bound, judged: &mut Judged) ->
             break;
         };
         harmed |= run.harmed;
-        count.schedules += 1;
-        let judged = judge(start, scene, &run, judged, &mut count.recoveries);
-        if let Err(panic) = AssertUnwindSafe(Box::pin(judged)).catch_unwind().await {
-            let said = panic.downcast_ref::<String>().cloned();
-            count
-                .violations
-                .push(said.unwrap_or_else(|| format!("{:?}", scene.ops)));
-        }
+        count.judge(start, scene, &run, judged).await;
     }
     count.whole = usize::from(!explorer.has_more() && count.violations.is_empty());
     (count, harmed)
@@ -349,6 +359,42 @@ async fn harm_all(what: &str, start: Start, harms: &[Harm], apart: usize) {
     all.report(&format!("{what} from {start:?}"), began);
 }
 
+/// Drawn schedules of triples, in each of which somebody is stopped or a request fails.
+async fn harm_triples(start: Start, each: usize) {
+    drop(tokio::spawn(tick()));
+    let began = Instant::now();
+    let mut all = Count::default();
+    let mut rng = Rng::new(SEED);
+    let mut harmed = 0;
+    let bound = Bound::of(each, 1);
+    // Drawing has no end of its own.
+    let each = bound.schedules.min(DRAWN);
+    for ops in triples() {
+        let mut scene = scene(start, &ops).await;
+        let mut judged = Judged::new();
+        let mut count = Count {
+            combinations: 1,
+            ..Count::default()
+        };
+        for _ in 0..each {
+            let harm = [STOPS[0], FAULTS[0], FAULTS[1], FAULTS[2]][rng.below(4)];
+            let first = usize::from(harm == Harm::Stop);
+            scene.harm = Some((rng.below(3), first + rng.below(LONG), harm));
+            let seed = u64::try_from(rng.below(1 << 30)).unwrap();
+            let run = Box::pin(Drawer::new(scene.clone(), seed).next()).await;
+            harmed += usize::from(run.harmed);
+            count.judge(start, &scene, &run, &mut judged).await;
+            if !count.violations.is_empty() {
+                break;
+            }
+        }
+        all.add(count);
+    }
+    println!("harmed triples from {start:?}: {harmed} of them harmed");
+    all.report(&format!("harmed triples from {start:?}"), began);
+    assert!(harmed > 0);
+}
+
 /// Who must win in some schedule: without these the walk would have missed something.
 const CONTESTS: [(Start, [Op; 2], &[[bool; 2]]); 13] = {
     use Op::{Create, Drop, Open, Overwrite, Purge, Reconcile, Undrop};
@@ -415,6 +461,11 @@ macro_rules! from_every_start {
                 let triples = super::triples();
                 let triples: Vec<&[Op]> = triples.iter().map(|ops| ops.as_slice()).collect();
                 walk_all("triples", Start::$start, &triples, TRIPLE_SCHEDULES).await;
+            }
+
+            #[tokio::test(start_paused = true)]
+            async fn harmed_triples() {
+                harm_triples(Start::$start, HARMED_TRIPLES).await;
             }
 
             #[tokio::test(start_paused = true)]
