@@ -109,8 +109,6 @@ impl Part {
             Heard::Failed(why, _) => match why {
                 Why::Dropped => match self.op {
                     Op::Drop | Op::Undrop => false,
-                    // A drop that fell on rows which nobody had committed may have been taken back.
-                    Op::Create | Op::Overwrite if rival(&[Op::Drop]) => state.hidden() || !live,
                     _ => state.hidden(),
                 },
                 Why::NotFound => match self.op {
@@ -162,6 +160,15 @@ enum Step {
     Whole(usize),
     /// The second look of a listing.
     Drops(usize),
+    /// The end of a drop that fell on rows which nobody had committed, and takes itself back.
+    Back(usize),
+}
+
+impl Step {
+    fn who(self) -> usize {
+        let (Self::Whole(who) | Self::Drops(who) | Self::Back(who)) = self;
+        who
+    }
 }
 
 fn search(state: State, parts: &[Part], left: &mut Vec<Step>, ends: &mut Vec<State>) {
@@ -173,11 +180,8 @@ fn search(state: State, parts: &[Part], left: &mut Vec<Step>, ends: &mut Vec<Sta
     }
     for index in 0..left.len() {
         let step = left.remove(index);
-        let (Step::Whole(who) | Step::Drops(who)) = step;
-        let part = &parts[who];
-        let is_due = !left
-            .iter()
-            .any(|(Step::Whole(i) | Step::Drops(i))| parts[*i].precedes(part));
+        let part = &parts[step.who()];
+        let is_due = !left.iter().any(|other| parts[other.who()].precedes(part));
         if is_due {
             take(state, parts, step, left, ends);
         }
@@ -186,8 +190,14 @@ fn search(state: State, parts: &[Part], left: &mut Vec<Step>, ends: &mut Vec<Sta
 }
 
 fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &mut Vec<State>) {
-    let (Step::Whole(who) | Step::Drops(who)) = step;
+    let who = step.who();
     let part = &parts[who];
+    if step == Step::Back(who) {
+        if state == State::Hollow {
+            search(State::Absent, parts, left, ends);
+        }
+        return;
+    }
     // Rows that nobody committed may be there.
     let creating = parts.iter().any(|other| {
         matches!(other.op, Op::Create | Op::Overwrite)
@@ -213,6 +223,11 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         .filter(|other| other.actor != part.actor && other.meets(part))
         .map(|other| other.op)
         .collect();
+    if part.op == Op::Drop && part.says(Why::NotFound) && state == State::Absent && creating {
+        left.push(Step::Back(who));
+        search(State::Hollow, parts, left, ends);
+        left.pop();
+    }
     if state == State::Hollow && part.op == Op::Undrop && part.says(Why::NotFound) {
         // It clears the record of a drop that holds nothing.
         search(State::Absent, parts, left, ends);
