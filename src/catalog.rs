@@ -197,7 +197,8 @@ impl Catalog {
     /// waits for it.
     ///
     /// # Errors
-    /// [`Error::TableNotFound`] when there is none, also when somebody else dropped it first.
+    /// [`Error::TableNotFound`] when there is none, also when somebody else dropped it first; [`Error::Conflict`] when a purge
+    /// came in between and it cannot tell whether that was of this drop or of one before it.
     pub fn drop_table(&self, ident: impl Into<TableIdent>) -> DropTable {
         DropTable::new(self.clone(), ident.into())
     }
@@ -248,13 +249,16 @@ impl Catalog {
     /// Deletes a dropped root table for good, expired or not; await the returned [`PurgeTable`].
     ///
     /// Cost for K objects: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes with a GET before each (the store's client may split a
-    /// bulk delete: Azure takes 256 keys, Google Cloud Storage 1), and at most 8 requests more; on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
+    /// bulk delete: Azure takes 256 keys, Google Cloud Storage 1), and 8 requests more, some more where the latest manifest is
+    /// larger than 64 KiB or others write into the table meanwhile; on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
     /// Under managed versioning 1 HEAD more, and a wait until the drop is a
     /// [commit window](CatalogBuilder::commit_window) old.
     ///
     /// # Errors
     /// [`Error::TableNotDropped`] for a live table, [`Error::TableNotFound`],
-    /// [`Error::RestoreInProgress`] or [`Error::PurgeInProgress`] when somebody else decided first.
+    /// [`Error::RestoreInProgress`] or [`Error::PurgeInProgress`] when somebody else decided first; [`Error::Conflict`] when
+    /// the drop was finished meanwhile and the table was dropped again: repeated, the call purges that later drop, unless it
+    /// names the [`drop_id`](PurgeTable::drop_id) that it means.
     pub fn purge_table(&self, ident: impl Into<TableIdent>) -> PurgeTable {
         PurgeTable::new(self.clone(), ident.into())
     }

@@ -257,7 +257,8 @@ impl Lifecycle {
         result
     }
 
-    /// Makes Lance's marker agree with the tombstone: present with its drop id, or absent. A marker without a drop id
+    /// Makes Lance's marker agree with the tombstone: present with its drop id, or absent. It is written once: who takes it
+    /// away again has decided about the drop. A marker without a drop id
     /// beside no tombstone was written by a stock client and stays. 2 GET, and 2 more requests for each repair.
     pub(crate) async fn sync_marker(&self, slot: &Slot) -> Result<bool> {
         let mut changed = false;
@@ -272,7 +273,7 @@ impl Lifecycle {
                 (None, Marker::Absent | Marker::Foreign) => return Ok(changed),
                 (Some(drop_id), Marker::OfDrop(found)) if found == drop_id => return Ok(changed),
                 // Who took ours away has decided about the drop, and looks once more when it is over.
-                (Some(drop_id), _) if written == Some(drop_id) => return Ok(changed),
+                (Some(drop_id), Marker::Absent) if written == Some(drop_id) => return Ok(changed),
                 (Some(drop_id), _) => {
                     self.write_marker(slot, drop_id).await?;
                     written = Some(drop_id);

@@ -11,6 +11,15 @@ use crate::lifecycle::{
 };
 use crate::store::{Created, Slot};
 
+/// What a drop found when it looked again.
+enum Seen {
+    Table,
+    /// Its tombstone, over nothing.
+    Nothing,
+    /// Neither its tombstone nor a table.
+    Neither,
+}
+
 impl Lifecycle {
     /// Drops a table. 5 requests in 4 round trips, hidden after the second: look for the latest manifest, create the
     /// tombstone, write Lance's marker, then read the tombstone again and look at the manifest again, together.
@@ -30,12 +39,21 @@ impl Lifecycle {
         self.entomb(slot, &dropped).await?;
         // From here on the table is dropped: what fails below is repaired by reconcile, not reported as a failed drop.
         let mut public = dropped.public(&slot.ident);
-        let (marked, still_there) = self.after_drop(slot, &dropped, manifest).await;
-        if let Ok(false) = still_there {
-            self.take_back(slot, &dropped).await?;
-            return Err(not_found(slot, "it was purged meanwhile"));
+        let (marked, seen) = self.after_drop(slot, &dropped, manifest).await;
+        match seen {
+            Ok(Seen::Nothing) if self.take_back(slot, &dropped).await? => {
+                return Err(not_found(slot, "it was purged meanwhile"));
+            }
+            // A purge of this drop, or of an earlier one before it: there is no telling.
+            Ok(Seen::Nothing | Seen::Neither) => {
+                return Err(Error::Conflict {
+                    ident: slot.ident.clone(),
+                    message: "another process has purged it meanwhile, or its drop".to_string(),
+                });
+            }
+            Ok(Seen::Table) | Err(_) => {}
         }
-        if let Err(error) = marked.and(still_there) {
+        if let Err(error) = marked.and(seen.map(|_| ())) {
             tracing::warn!(table = %slot.ident, %error, "dropped, but stock namespace clients may still list it");
             public.hidden_from_stock_clients = false;
         }
@@ -75,13 +93,13 @@ impl Lifecycle {
     }
 
     /// Writes the marker, then looks whether we were overtaken: by an undrop, after which the marker must not stay,
-    /// or by a purge that had emptied the name between our look and our tombstone (then the second is `false`).
+    /// or by a purge that had emptied the name between our look and our tombstone.
     async fn after_drop(
         &self,
         slot: &Slot,
         dropped: &Tombstone,
         manifest: Option<ManifestLocation>,
-    ) -> (Result<()>, Result<bool>) {
+    ) -> (Result<()>, Result<Seen>) {
         let mut marked = self.write_marker(slot, dropped.drop_id).await;
         let look = async {
             match &manifest {
@@ -93,35 +111,36 @@ impl Lifecycle {
                 _ => self.has_anything(slot).await,
             }
         };
-        let (tombstone, mut still_there) = tokio::join!(tombstone::read(&self.store, slot), look);
+        let (tombstone, still_there) = tokio::join!(tombstone::read(&self.store, slot), look);
+        let seen = still_there.map(|there| if there { Seen::Table } else { Seen::Nothing });
         match tombstone {
-            Ok(Some(t)) if t.drop_id == dropped.drop_id => {}
-            Ok(current) => {
+            Ok(Some(t)) if t.drop_id == dropped.drop_id => (marked, seen),
+            Ok(_) => {
                 marked = self.sync_marker(slot).await.map(|_| ());
-                // Another drop there may be ours under a new id: then what was looked at still tells.
-                if current.is_none_or(|t| t.creating.is_some()) {
-                    still_there = Ok(true);
-                }
+                let seen = match seen {
+                    Ok(Seen::Nothing) => Ok(Seen::Neither),
+                    // It was there after our tombstone was, or what is there now came later.
+                    _ => Ok(Seen::Table),
+                };
+                (marked, seen)
             }
-            Err(e) => still_there = Err(e),
+            Err(e) => (marked, Err(e)),
         }
-        (marked, still_there)
     }
 
     /// Takes back a tombstone that fell on an empty name: as an undrop, which deletes no data, since a stock client may
-    /// have created a table there by now.
-    async fn take_back(&self, slot: &Slot, dropped: &Tombstone) -> Result<()> {
+    /// have created a table there by now. False when somebody else has decided about it: our marker was there when we saw
+    /// the tombstone, so they look at it once more when it is over.
+    async fn take_back(&self, slot: &Slot, dropped: &Tombstone) -> Result<bool> {
         let decision = self
             .decide(slot, dropped.drop_id, Action::Restore, Terms::None)
             .await?;
-        if let Decision::Won(lease) = decision {
-            self.finish_restore(slot, lease).await?;
-            self.store.remove_empty_dir(&slot.table).await;
-            return Ok(());
-        }
-        // Somebody else decided about it. Our marker was there when we saw the tombstone, so their last look at it is still
-        // to come.
-        Ok(())
+        let Decision::Won(lease) = decision else {
+            return Ok(false);
+        };
+        self.finish_restore(slot, lease).await?;
+        self.store.remove_empty_dir(&slot.table).await;
+        Ok(true)
     }
 
     /// Whether anything but Lance's marker is in the table's directory: 1 LIST.

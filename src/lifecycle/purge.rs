@@ -79,7 +79,8 @@ impl Removed {
 
 impl Lifecycle {
     /// Purges a dropped or deregistered table by name: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes each with a GET before
-    /// it, and at most 8 requests more.
+    /// it, and 8 requests more; some more where the latest manifest is larger than 64 KiB, where a marker came late, where
+    /// the lease was renewed, and where others write into the table meanwhile.
     pub(crate) async fn purge_named(
         &self,
         slot: &Slot,
@@ -138,7 +139,7 @@ impl Lifecycle {
                 return Ok(Some(purged));
             }
             match tombstone::read(&self.store, slot).await? {
-                Some(t) if t.creating.is_none() && t.deleted_at == tombstone.deleted_at => {
+                Some(t) if t.creating.is_none() && t.first_id() == tombstone.first_id() => {
                     tombstone = t;
                 }
                 _ => return Ok(None),

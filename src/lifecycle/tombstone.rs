@@ -112,6 +112,9 @@ struct Record {
     /// Of a drop under a new id: since when the store holds it, by the store's own clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     held_since_ms: Option<i64>,
+    /// Of a drop under a new id: the id that it had first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_id: Option<Uuid>,
     #[serde(
         default,
         deserialize_with = "record::optional",
@@ -144,6 +147,7 @@ pub(crate) struct Tombstone {
     /// By the store's clock; `None` before it is written.
     pub(crate) last_modified: Option<DateTime<Utc>>,
     held_since: Option<DateTime<Utc>>,
+    first_id: Option<Uuid>,
 }
 
 impl Tombstone {
@@ -165,6 +169,7 @@ impl Tombstone {
             parse_error: None,
             last_modified: None,
             held_since: None,
+            first_id: None,
         }
     }
 
@@ -174,8 +179,14 @@ impl Tombstone {
             drop_id: Uuid::new_v4(),
             last_modified: None,
             held_since: self.held_since(),
+            first_id: Some(self.first_id()),
             ..self.clone()
         }
+    }
+
+    /// The id that it had before it was re-issued: the same for as long as it is the same drop.
+    pub(crate) fn first_id(&self) -> Uuid {
+        self.first_id.unwrap_or(self.drop_id)
     }
 
     /// Keeps drops and purges off a name while a table is created over it.
@@ -199,6 +210,7 @@ impl Tombstone {
             version: self.version,
             reason: self.reason.clone(),
             held_since_ms: self.held_since.map(|t| t.timestamp_millis()),
+            first_id: self.first_id,
             creating: self.creating,
         };
         let serialized = |record: &Record| {
@@ -235,6 +247,7 @@ impl Tombstone {
                 parse_error: Some(message),
                 last_modified: Some(meta.last_modified),
                 held_since: None,
+                first_id: None,
             },
         }
     }
@@ -272,6 +285,7 @@ impl Tombstone {
             held_since: record
                 .held_since_ms
                 .and_then(DateTime::from_timestamp_millis),
+            first_id: record.first_id,
         })
     }
 

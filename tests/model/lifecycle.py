@@ -134,8 +134,9 @@ def _(s, me, l, F, dead):
         if tomb == d and not manifest: return s, 'd3-claim', (d,)   # purged between d0 and d1: it lies over nothing
         done = s._replace(acked=s.acked | {d})
         if tomb == d or not F['drop_sync']: return done, 'ok', ()
-        # Over nothing, and somebody re-issued it (a revive that failed, a purge that came too early): not a drop.
-        if tomb and not manifest and F['own_only']: return synced(s, F, d, 'notfound')
+        # Over nothing by now: a purge of this drop, or one before it. Somebody may have re-issued it, too (a revive that
+        # failed, a purge that came too early).
+        if not manifest and F['own_only']: return synced(s, F, d, 'conflict')
         return synced(done, F, d, 'ok')
     there = s.manifest or s.files and not F['rows_only']
     return together(s, 'd2-look', l, (dropped(s) or 0, bool(there)), then)
@@ -144,7 +145,7 @@ def _(s, me, l, F, dead):
 def _(s, me, l, F, dead):
     s2 = begin(s, l[0], 'takeback', me)
     # Somebody else decided: our marker is there already, so their last look at it is to come.
-    return [(s2, 'd4-reread', l) if s2 else (s, 'notfound', l)]
+    return [(s2, 'd4-reread', l) if s2 else (s, 'conflict', l)]
 
 @at('d4-reread')
 def _(s, me, l, F, dead):
@@ -414,7 +415,7 @@ at('m5-tomb?')(lambda s, me, l, F, dead: [(s, 'm6-marker?', (*l, None, dropped(s
 @at('m6-marker?')   # who finds its own marker gone has met somebody who decided: it is theirs, and their last look is to come
 def _(s, me, l, F, dead):
     d, then, wrote, wanted = l
-    done = s.marker == wanted or wanted and wrote == wanted
+    done = s.marker == wanted or wanted and wrote == wanted and s.marker is None
     return [(s, then, (d,)) if done else (s, 'm7-mend', l)]
 
 @at('m7-mend')   # writes or deletes it, and looks again

@@ -36,6 +36,8 @@ pub enum Fault {
     PermissionDenied,
     /// What a store without conditional puts says to one.
     NotImplemented,
+    /// What a client hears that repeats a create-if-absent whose answer was lost.
+    AlreadyExists,
 }
 
 impl Fault {
@@ -52,6 +54,10 @@ impl Fault {
             Self::PermissionDenied => Error::PermissionDenied {
                 path: request.path.clone(),
                 source: "403 Forbidden".into(),
+            },
+            Self::AlreadyExists => Error::AlreadyExists {
+                path: request.path.clone(),
+                source: "412 Precondition Failed".into(),
             },
             Self::NotImplemented => Error::NotImplemented {
                 operation: format!("{:?}", request.kind),

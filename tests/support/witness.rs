@@ -267,7 +267,10 @@ impl WitnessStore {
                 request: request.clone(),
                 footprint,
             });
-            state.actors[self.actor].fault.take()
+            let fault = state.actors[self.actor].fault.take();
+            // Only a create-if-absent is told that it was there.
+            let hears = request.kind == Kind::PutCreate;
+            fault.filter(|(_, fault)| *fault != Fault::AlreadyExists || hears)
         };
         if let Some((When::Before, fault)) = fault {
             self.trace.state.lock().unwrap().hear(self.actor, "refused");

@@ -374,6 +374,6 @@ fn shows(text: &str, fault: Fault) -> bool {
         Fault::Unavailable503 => text.contains("503 Service Unavailable"),
         Fault::Timeout => text.contains("operation timed out"),
         Fault::PermissionDenied => text.contains("403 Forbidden"),
-        Fault::NotImplemented => false,
+        Fault::NotImplemented | Fault::AlreadyExists => false,
     }
 }

@@ -9,13 +9,15 @@
 //!   some more, from every start ([`starts`]).
 //! - *Stops*: one actor of the pair stops for ever after any of its requests, the other goes on; then, the leases
 //!   over, each of undrop, purge, create, drop and reconcile comes across what is left.
-//! - *Faults*: one request of one actor of the pair is refused (503, 403), or its answer is lost.
+//! - *Sleeps*: it sleeps there past its lease instead, the other goes on and may take over, and then it wakes up.
+//! - *Faults*: one request of one actor of the pair is refused (503, 403, time-out), or its answer is lost: it hears of a
+//!   time-out or a 503, or, of a create-if-absent that its client repeats, that the object is there.
 //! - *Harmed triples*: drawn schedules of the triples with a stop or a fault at a drawn request.
 //!
-//! The normal run walks the pairs to their end, and of each triple [`TRIPLE_SCHEDULES`], the first half depth first, the
-//! second drawn; it stops at every [`STOPS_APART`]th request and fails every [`FAULTS_APART`]th, with one schedule each.
-//! `LANCEKEEP_SCHEDULES=all` walks everything at every request, which takes hours; a number bounds the schedules of each
-//! combination at every request.
+//! The normal run walks the pairs to their end, and of each triple [`TRIPLE_SCHEDULES`], some depth first and most drawn;
+//! it stops, or puts to sleep, at every [`STOPS_APART`]th request and fails every [`FAULTS_APART`]th, with three schedules
+//! each, two of them drawn. `LANCEKEEP_SCHEDULES=all` walks everything at every request, which takes many hours; a number
+//! bounds the schedules of each combination, at every request.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +27,7 @@ use futures::FutureExt;
 
 use self::ends::{assert_definite, assert_mends, staged};
 use self::explore::{Drawer, Explorer};
-use self::operations::{Heard, Op};
+use self::operations::{Heard, Op, Why};
 use self::oracle::{Part, State, nobody_won, possible};
 use self::stage::{Harm, Run, Scene};
 use self::starts::{Start, fresh, pass_the_lease};
@@ -74,6 +76,16 @@ impl Bound {
         Self {
             schedules,
             apart: 1,
+        }
+    }
+}
+
+impl Bound {
+    /// How many of the schedules are those that come first; the others are drawn.
+    fn depth_first(self) -> usize {
+        match self.schedules {
+            few @ ..=32 => few / 3 + 1,
+            many => many,
         }
     }
 }
@@ -147,7 +159,7 @@ async fn walk(start: Start, scene: &Scene, bound: Bound, judged: &mut Judged) ->
     let mut explorer = Explorer::new(scene.clone());
     let mut drawer = Drawer::new(scene.clone(), SEED);
     while count.schedules < bound.schedules && count.violations.is_empty() {
-        let run = if count.schedules < bound.schedules.div_ceil(2) {
+        let run = if count.schedules < bound.depth_first() {
             Box::pin(explorer.next()).await
         } else if explorer.has_more() {
             Some(Box::pin(drawer.next()).await)
@@ -180,13 +192,25 @@ async fn judge(
         )
     };
     for part in &run.parts {
-        let excused = run.harmed && scene.harm.is_some();
+        let stopped = matches!(scene.harm, Some((who, _, Harm::Stop)) if who == part.actor);
+        let excused = run.harmed && stopped;
         assert!(
             part.heard != Heard::Nothing || excused,
             "{:?} waits for ever; {}",
             part.op,
             at()
         );
+    }
+    if let Some((who, _, Harm::Fail(_, fault))) = scene.harm
+        && let Heard::Failed(Why::Storage, text) = &run.parts[who].heard
+    {
+        let words = match fault {
+            Fault::Unavailable503 => "503 Service Unavailable",
+            Fault::PermissionDenied => "403 Forbidden",
+            Fault::AlreadyExists => "412 Precondition Failed",
+            _ => "operation timed out",
+        };
+        assert!(text.contains(words), "it does not say {words:?}; {}", at());
     }
     let ends = possible(start.state(), &run.parts);
     assert!(!ends.is_empty(), "nothing explains it; {}", at());
@@ -246,6 +270,11 @@ async fn recover(start: Start, scene: &Scene, run: &Run, action: Op, at: &dyn Fn
     });
     let ends = possible(start.state(), &parts);
     let at = || format!("then {action:?} heard {heard:?}; {}", at());
+    let stuck = matches!(
+        heard,
+        Heard::Failed(Why::Purging | Why::Restoring | Why::Conflict, _)
+    );
+    assert!(!stuck, "the leases are over; {}", at());
     assert!(!ends.is_empty(), "nothing explains it; {}", at());
     assert_mends(&memory, scene.managed, &ends, true, &at).await;
 }
@@ -324,7 +353,7 @@ async fn harm_all(what: &str, start: Start, harms: &[Harm], apart: usize) {
     let began = Instant::now();
     let mut all = Count::default();
     let mut points = 0;
-    let bound = Bound::of(1, apart);
+    let bound = Bound::of(3, apart);
     for (index, ops) in pairs().into_iter().enumerate() {
         let mut scene = scene(start, &ops).await;
         let mut of_pair = Count::default();
@@ -332,8 +361,11 @@ async fn harm_all(what: &str, start: Start, harms: &[Harm], apart: usize) {
         let whom = if ops[0] == ops[1] { 0..1 } else { 0..2 };
         for who in whom {
             for harm in harms {
-                // A stop before the first request is one who never came.
-                let first = usize::from(*harm == Harm::Stop) + index % bound.apart;
+                // Who stops before the first request never came.
+                let first = usize::from(!matches!(harm, Harm::Fail(..)));
+                // Elsewhere in each pair; of short operations at least the first is harmed.
+                let offset = (index + who) % bound.apart.min(3);
+                let first = first + offset;
                 for at in (first..).step_by(bound.apart) {
                     scene.harm = Some((who, at, *harm));
                     let (count, harmed) = walk(start, &scene, bound, &mut judged).await;
@@ -356,6 +388,7 @@ async fn harm_all(what: &str, start: Start, harms: &[Harm], apart: usize) {
         all.add(of_pair);
     }
     println!("{what} from {start:?}: {points} points");
+    assert!(points >= pairs().len() * harms.len() / 2, "{points} points");
     all.report(&format!("{what} from {start:?}"), began);
 }
 
@@ -377,8 +410,12 @@ async fn harm_triples(start: Start, each: usize) {
             ..Count::default()
         };
         for _ in 0..each {
-            let harm = [STOPS[0], FAULTS[0], FAULTS[1], FAULTS[2]][rng.below(4)];
-            let first = usize::from(harm == Harm::Stop);
+            let harm = match rng.below(3) {
+                0 => Harm::Stop,
+                1 => Harm::Sleep,
+                _ => FAULTS[rng.below(FAULTS.len())],
+            };
+            let first = usize::from(!matches!(harm, Harm::Fail(..)));
             scene.harm = Some((rng.below(3), first + rng.below(LONG), harm));
             let seed = u64::try_from(rng.below(1 << 30)).unwrap();
             let run = Box::pin(Drawer::new(scene.clone(), seed).next()).await;
@@ -438,8 +475,12 @@ async fn whoever_can_win_does_in_some_schedule() {
 }
 
 const STOPS: [Harm; 1] = [Harm::Stop];
-const FAULTS: [Harm; 3] = [
+const SLEEPS: [Harm; 1] = [Harm::Sleep];
+const FAULTS: [Harm; 6] = [
     Harm::Fail(When::After, Fault::Timeout),
+    Harm::Fail(When::After, Fault::Unavailable503),
+    Harm::Fail(When::After, Fault::AlreadyExists),
+    Harm::Fail(When::Before, Fault::Timeout),
     Harm::Fail(When::Before, Fault::Unavailable503),
     Harm::Fail(When::Before, Fault::PermissionDenied),
 ];
@@ -471,6 +512,11 @@ macro_rules! from_every_start {
             #[tokio::test(start_paused = true)]
             async fn stops() {
                 harm_all("stops", Start::$start, &STOPS, STOPS_APART).await;
+            }
+
+            #[tokio::test(start_paused = true)]
+            async fn sleeps() {
+                harm_all("sleeps", Start::$start, &SLEEPS, STOPS_APART).await;
             }
 
             #[tokio::test(start_paused = true)]

@@ -76,7 +76,7 @@ pub(super) struct Part {
     pub(super) heard: Heard,
     /// The numbers of its first request and of its answer in the run; an unanswered one ends never.
     pub(super) span: (usize, usize),
-    /// Whether the store failed one of its requests.
+    /// Whether it was harmed: stopped, put to sleep, or a request of it failed.
     pub(super) faulted: bool,
 }
 
@@ -95,6 +95,10 @@ impl Part {
     pub(super) fn took_effect(&self) -> Option<bool> {
         match &self.heard {
             Heard::Failed(Why::Storage, _) | Heard::Nothing => None,
+            // Whether it was this drop that a purge ended, or one before it.
+            Heard::Failed(Why::Conflict, _) if self.op == Op::Drop => None,
+            // Its lease ran out in the middle of the work.
+            Heard::Failed(Why::Conflict, _) if self.faulted => None,
             Heard::Failed(..) => Some(false),
             _ => Some(true),
         }
@@ -126,7 +130,7 @@ impl Part {
                 }
                 // A reconcile finishes what somebody left before.
                 Why::Conflict | Why::Replaced => {
-                    rivals.iter().any(|op| op.changes() || *op == Op::Reconcile)
+                    self.faulted || rivals.iter().any(|op| op.changes() || *op == Op::Reconcile)
                 }
                 Why::Storage => self.faulted,
                 Why::Other => false,
@@ -232,13 +236,10 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         // It clears the record of a drop that holds nothing.
         search(State::Absent, parts, left, ends);
     }
-    // A purge of it that comes before the drop's second look leaves the drop unable to tell whose data it was.
-    let purged = |other: &Part| {
-        matches!(other.op, Op::Purge | Op::PurgeExpired) && other.took_effect() != Some(false)
-    };
-    if part.op == Op::Drop
-        && part.says(Why::NotFound)
-        && parts.iter().any(|other| purged(other) && other.meets(part))
+    // Others carried out what it had decided while it slept; awake, it says what is there.
+    if part.faulted
+        && matches!(part.op, Op::Undrop | Op::Purge)
+        && (part.says(Why::NotDropped) || part.says(Why::NotFound))
         && let Some(after) = state.after(part.op, part.actor)
     {
         search(after, parts, left, ends);
@@ -247,8 +248,26 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         return;
     }
     let done = part.heard == Heard::Done || part.took_effect().is_none();
-    if part.op == Op::Drop && state == State::Absent && creating && done {
+    // A drop can fall on a name that was purged before its tombstone, and cannot always tell.
+    let purged = |other: &Part| {
+        matches!(other.op, Op::Purge | Op::PurgeExpired) && other.took_effect() != Some(false)
+    };
+    let emptied = part.took_effect().is_none() && parts.iter().any(purged);
+    if part.op == Op::Drop && state == State::Absent && (creating || emptied) && done {
         search(State::Hollow, parts, left, ends);
+    }
+    // Who took the work of a sleeper over, and the sleeper when it wakes, have both done it.
+    let shared = part.faulted
+        && parts
+            .iter()
+            .any(|o| o.actor != part.actor && o.op == part.op);
+    let is_done = match part.op {
+        Op::Undrop => matches!(state, State::Live(_)),
+        Op::Purge | Op::PurgeExpired => state == State::Absent,
+        _ => false,
+    };
+    if part.heard == Heard::Done && shared && is_done {
+        search(state, parts, left, ends);
     }
     let effect = part.took_effect();
     if effect != Some(true) || part.heard == Heard::NothingDue {

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::operations::{Heard, Op};
 use super::oracle::Part;
-use super::starts::{catalog_on, pass_the_lease};
+use super::starts::{LEASE, catalog_on, pass, pass_the_lease};
 use crate::support::gate::SETTLE_TURNS;
 use crate::support::{
     Actor, Fault, Footprint, Gate, GateStore, Request, Sent, SharedMemory, Trace, When,
@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_millis(3);
 const TICK: Duration = Duration::from_millis(20);
 /// How often those go on who only ask again, when nobody else can.
 const PUSHES: usize = 8;
+/// How often the leases run out: what was begun after the first time has one too.
+const PASSES: usize = 3;
 /// Somebody waits for what never comes.
 const STALL: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,8 @@ const STALL: Duration = Duration::from_secs(60);
 pub(super) enum Harm {
     /// The actor stops for ever before it: after the effect of the one before.
     Stop,
+    /// It sleeps before it, past its lease, until the others have done what they can.
+    Sleep,
     Fail(When, Fault),
 }
 
@@ -104,12 +108,13 @@ pub(super) struct Stage<'a> {
     total: usize,
     spans: Vec<(usize, usize)>,
     stopped: Option<usize>,
+    asleep: Option<usize>,
     harmed: bool,
     /// What each actor asked since somebody else changed something, and how often that had happened.
     asked: Vec<(u64, Vec<Request>)>,
     /// Who waited for time to pass before its next request.
     slept: BTreeSet<usize>,
-    lease_passed: bool,
+    passes: usize,
     pushes: usize,
 }
 
@@ -139,10 +144,11 @@ impl<'a> Stage<'a> {
             total: 0,
             spans: vec![(0, usize::MAX); count],
             stopped: None,
+            asleep: None,
             harmed: false,
             asked: vec![(0, Vec::new()); count],
             slept: BTreeSet::new(),
-            lease_passed: false,
+            passes: 0,
             pushes: 0,
         }
     }
@@ -212,6 +218,14 @@ impl<'a> Stage<'a> {
                 .count();
             changed || !stage.slept.contains(&w.actor) || times < 2
         };
+        if let Some(sleeper) = self.asleep {
+            let awake = |w: &&Waiting| w.actor != sleeper && useful(self, w);
+            let enabled: Vec<Waiting> = waiting.iter().filter(awake).cloned().collect();
+            if !enabled.is_empty() {
+                return enabled;
+            }
+            self.asleep = None;
+        }
         let enabled: Vec<Waiting> = waiting
             .iter()
             .filter(|w| useful(self, w))
@@ -220,8 +234,8 @@ impl<'a> Stage<'a> {
         if enabled.is_empty() && !waiting.is_empty() && self.pushes < PUSHES {
             // Nobody can do anything but ask again: whoever stopped has had its time.
             self.pushes += 1;
-            if self.stopped.is_some() && !self.lease_passed {
-                self.lease_passed = true;
+            if self.harmed && self.passes < PASSES {
+                self.passes += 1;
                 pass_the_lease(&self.memory);
             }
             return waiting;
@@ -257,6 +271,8 @@ impl<'a> Stage<'a> {
         }
         self.sent[actor] += 1;
         self.total += 1;
+        // No two drops of a run have the same time.
+        pass(&self.memory, Duration::from_millis(1));
         assert!(self.gate.release_numbered(actor, number));
         let began = Instant::now();
         while self.gate.is_under_way(actor) {
@@ -267,12 +283,24 @@ impl<'a> Stage<'a> {
             );
         }
         let sent = self.trace.last().expect("it was just sent");
-        if let Some((who, at, Harm::Stop)) = self.scene.harm
+        if let Some((who, at, harm)) = self.scene.harm
             && (who, at) == (actor, self.sent[actor])
         {
-            self.stopped = Some(who);
-            self.harmed = true;
-            self.tasks[who].abort();
+            match harm {
+                Harm::Stop => {
+                    self.stopped = Some(who);
+                    self.tasks[who].abort();
+                    self.harmed = true;
+                }
+                Harm::Sleep if !self.gate.is_finished(who) => {
+                    self.asleep = Some(who);
+                    self.harmed = true;
+                    self.passes += 1;
+                    pass_the_lease(&self.memory);
+                    tokio::time::advance(LEASE).await;
+                }
+                Harm::Sleep | Harm::Fail(..) => {}
+            }
         }
         sent
     }
@@ -298,7 +326,9 @@ impl<'a> Stage<'a> {
                 Heard::Nothing => (self.spans[actor].0, usize::MAX),
                 _ => self.spans[actor],
             };
-            let harmed = self.harmed && self.scene.harm.is_some_and(|(who, ..)| who == actor);
+            // Time passes for all of them while one sleeps.
+            let harmed = |(who, _, harm): (usize, usize, Harm)| who == actor || harm == Harm::Sleep;
+            let harmed = self.harmed && self.scene.harm.is_some_and(harmed);
             parts.push(Part {
                 actor,
                 op: *op,
