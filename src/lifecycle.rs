@@ -10,7 +10,8 @@
 //!
 //! - **drop**: the table exists → create tombstone *D* if absent (commit point; the loser gets "not found") → write
 //!   Lance's own marker → read the tombstone again (take the marker away if an undrop overtook us) and look at the
-//!   table again (if a purge overtook us between the first look and the tombstone, take the tombstone back).
+//!   table again (if a purge overtook us between the first look and the tombstone, take the tombstone back; if somebody
+//!   has decided about it by then, say that there is no telling).
 //! - **decide**: create the claim on *D* if absent, then read the tombstone again: unless it still carries *D* the
 //!   decision is void.
 //! - **undrop**: decide *restore* → look whether there is a manifest → remove marker → delete tombstone (commit point)

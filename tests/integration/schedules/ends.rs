@@ -127,7 +127,9 @@ async fn assert_no_litter(
     let expected: &[&str] = if is_dropped { &[TOMBSTONE] } else { &[] };
     assert_eq!(records, expected, "{}", at());
     let marked = dump.iter().any(|path| path == MARKER);
-    assert_eq!(marked, is_dropped, "{}", at());
+    // Where there is nothing to hide, who stopped may not have come to the marker.
+    let expected = is_dropped && (marked || state != State::Hollow);
+    assert_eq!(marked, expected, "{}", at());
     if orphans {
         return;
     }

@@ -28,14 +28,9 @@ struct Node {
 struct Event {
     id: Id,
     footprint: Footprint,
-    /// How many requests had been sent when it was made: those of its actor among them come before it.
-    made_at: usize,
-}
-
-impl Event {
-    fn follows(&self, other: &Self, index: usize) -> bool {
-        other.id.0 == self.id.0 && index < self.made_at
-    }
+    /// The request of the same actor whose answer let it be made: it comes after that one, and after what that one comes
+    /// after. An actor may have several chains under way.
+    cause: Option<usize>,
 }
 
 pub(super) struct Explorer {
@@ -178,7 +173,9 @@ impl Explorer {
             events.push(Event {
                 id,
                 footprint: sent.footprint,
-                made_at: made_at.map_or(depth, |(_, at)| *at),
+                cause: events[..made_at.map_or(depth, |(_, at)| *at)]
+                    .iter()
+                    .rposition(|event| event.id.0 == id.0),
             });
         }
         self.find_races(&events);
@@ -211,10 +208,8 @@ impl Explorer {
                     mine[index] |= set;
                 }
             };
-            for earlier in (0..at).rev() {
-                if !mine[earlier] && event.follows(&events[earlier], earlier) {
-                    follow(&mut mine, earlier);
-                }
+            if let Some(cause) = event.cause {
+                follow(&mut mine, cause);
             }
             for earlier in (0..at).rev() {
                 let touches = events[earlier].footprint.conflicts(&event.footprint);
@@ -242,7 +237,7 @@ impl Explorer {
             if index == later {
                 // Its own order is being found out.
                 let (last, event) = (&events[later], &events[on]);
-                last.follows(event, on) || last.footprint.conflicts(&event.footprint)
+                last.cause == Some(on) || last.footprint.conflicts(&event.footprint)
             } else {
                 before[index][on]
             }

@@ -237,9 +237,13 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         search(State::Absent, parts, left, ends);
     }
     // Others carried out what it had decided while it slept; awake, it says what is there.
+    let says_so = match part.op {
+        Op::Undrop | Op::Purge => part.says(Why::NotDropped) || part.says(Why::NotFound),
+        Op::PurgeExpired => part.heard == Heard::NothingDue,
+        _ => false,
+    };
     if part.faulted
-        && matches!(part.op, Op::Undrop | Op::Purge)
-        && (part.says(Why::NotDropped) || part.says(Why::NotFound))
+        && says_so
         && let Some(after) = state.after(part.op, part.actor)
     {
         search(after, parts, left, ends);
