@@ -165,7 +165,10 @@ impl Catalog {
 
     /// The names of all root tables that are not dropped, sorted: 1 LIST for each 1,000 children of the root, and
     /// no request for any single table. So names that are only declared, incomplete, or deregistered by a stock client
-    /// are among them; [`list_tables`](Self::list_tables) can leave those out. Memory: the names.
+    /// are among them; [`list_tables`](Self::list_tables) can leave those out.
+    ///
+    /// Memory: the names of all tables and drops, about 50 bytes and its length each; on an object store the paths of
+    /// the root's children too, while they are read. [`ListTables::stream`] needs less.
     pub async fn table_names(&self) -> Result<Vec<String>> {
         listing::visible_names(self.store()).await
     }
@@ -174,6 +177,9 @@ impl Catalog {
     /// there are, on S3, Azure and Google Cloud Storage (with a wrapper of the store: if it passes paged listings on);
     /// a few more where most of the root's children are drops. Elsewhere a page costs a listing of the whole root.
     /// Each name comes once; the order is that of the store's keys.
+    ///
+    /// Memory: where a page costs so few LIST, the names of the page and at most 1,000 children of the root; elsewhere,
+    /// and without a limit, as [`table_names`](Self::table_names).
     pub fn list_tables(&self) -> ListTables {
         ListTables::new(self.clone())
     }
@@ -250,7 +256,9 @@ impl Catalog {
     ///
     /// Cost for K objects: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes with a GET before each (the store's client may split a
     /// bulk delete: Azure takes 256 keys, Google Cloud Storage 1), and 8 requests more, some more where the latest manifest is
-    /// larger than 64 KiB or others write into the table meanwhile; on local disk a rename and the deletion of the directory. Memory: about 200 bytes an object.
+    /// larger than 64 KiB or others write into the table meanwhile; beyond 4,000 objects 2 to 4 LIST more, and 1 for each
+    /// 1,000 manifests, refs and objects of branches. On local disk a rename and the deletion of the directory. Memory: at
+    /// most 6,000 objects' names and sizes (about 2 MB), however many there are.
     /// Under managed versioning 1 HEAD more, and a wait until the drop is a
     /// [commit window](CatalogBuilder::commit_window) old.
     ///
@@ -265,7 +273,7 @@ impl Catalog {
 
     /// Purges many dropped tables: the cost of [`list_dropped_tables`](Self::list_dropped_tables) and of a purge for
     /// each that qualifies. What fails for one table does not keep the others from being purged: see
-    /// [`PurgeReport::failures`].
+    /// [`PurgeReport::failures`]. 8 go on at a time: in memory are the objects that so many hold, and the drops.
     ///
     /// # Errors
     /// Only when the root cannot be listed or a tombstone cannot be read.

@@ -3,6 +3,11 @@
 //! A page of the root's children tells which tables are there and which are hidden, because a tombstone
 //! (`t.deleted`) sorts before its table (`t.lance/`). No table is probed, so a name without any version in its
 //! directory, or deregistered by a stock client, is listed like a table; `include_declared(false)` looks at each.
+//!
+//! In memory are, for a page of at most L names on stores that list in pages (S3, Azure, Google Cloud Storage): the L
+//! names and at most 1,000 children of the root, however many it has. A stream there is pages of 1,000. Elsewhere, and
+//! for a page without a limit and [`Catalog::table_names`]: the names of all tables and drops, about 50 bytes and its
+//! length each, and on an object store, until they are read, the paths of all children.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::{Future, IntoFuture};
@@ -25,10 +30,16 @@ use crate::root::status::table_state;
 use crate::store::RootStore;
 
 mod entries;
+mod names;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 
 pub(crate) use entries::{Entry, scan};
+pub(crate) use names::visible_names;
+use names::{by_key, tombstoned_names, unhidden_names};
+
+/// What a root table's key ends with.
+const SUFFIX: &str = ".lance/";
 
 /// Children in one page of the store.
 const STORE_PAGE: usize = 1000;
@@ -74,41 +85,6 @@ async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Re
         entries,
         next: page.page_token,
     })
-}
-
-/// The names that are not hidden, sorted.
-pub(crate) async fn visible_names(store: &RootStore) -> Result<Vec<String>> {
-    let (mut names, mut hidden) = (Vec::new(), HashSet::new());
-    for entry in scan(store).await? {
-        match entry {
-            Entry::Table(name) => names.push(name),
-            Entry::Tombstone(hiding) => {
-                if hiding.hides(store).await? {
-                    hidden.insert(hiding.name);
-                }
-            }
-            Entry::Claim { .. }
-            | Entry::PurgeDir { .. }
-            | Entry::Staged { .. }
-            | Entry::ChildDir(_)
-            | Entry::Unusable(_) => {}
-        }
-    }
-    names.retain(|name| !hidden.contains(name));
-    names.sort_unstable();
-    Ok(names)
-}
-
-/// The names that have a tombstone, in no particular order.
-pub(crate) async fn tombstoned_names(store: &RootStore) -> Result<Vec<String>> {
-    Ok(scan(store)
-        .await?
-        .into_iter()
-        .filter_map(|entry| match entry {
-            Entry::Tombstone(hiding) => Some(hiding.name),
-            _ => None,
-        })
-        .collect())
 }
 
 /// Where the next page begins: the store's page that held the last name, and that name's key in it.
@@ -208,7 +184,8 @@ impl ListTables {
         self
     }
 
-    /// The names as they are read, page of the store by page of the store.
+    /// The names as they are read, page of the store by page of the store. In memory are, on S3, Azure and Google Cloud
+    /// Storage, 1,000 children of the root, however many it has; elsewhere, and in a namespace, all names.
     pub fn stream(self) -> BoxStream<'static, Result<String>> {
         struct State {
             request: ListTables,
@@ -278,6 +255,7 @@ impl ListTables {
                 hidden.extend(self.hidden_before(&page, unseen).await?);
             }
             let mut candidates = Vec::new();
+            let end = page.entries.last().map(|(key, _)| key.clone());
             for (key, entry) in page.entries {
                 match entry {
                     Entry::Tombstone(hiding) => {
@@ -319,6 +297,8 @@ impl ListTables {
                     page_token: None,
                 });
             }
+            // However many drops there are, those of tables behind us are not kept.
+            hidden.retain(|name| Some(format!("{name}{SUFFIX}")) > end);
             // Many drops in a row fill pages with nothing to list.
             size = (size * 2).min(STORE_PAGE);
         }
@@ -362,14 +342,13 @@ impl ListTables {
 
     /// One listing of the whole root: for a page without a limit, and where LIST has no order (S3 Express).
     async fn page_of_all(&self, token: Option<PageToken>, limit: usize) -> Result<TablePage> {
-        let names = visible_names(self.catalog.store()).await?;
-        let mut names: Vec<_> = names
+        let mut names = unhidden_names(self.catalog.store()).await?;
+        names.sort_unstable_by(|a, b| by_key(a, b));
+        let keyed = names
             .into_iter()
-            .map(|name| (format!("{name}.lance/"), name))
-            .filter(|(key, _)| token.as_ref().is_none_or(|token| *key > token.after))
-            .collect();
-        names.sort_unstable();
-        let mut wanted = self.wanted(names);
+            .map(|name| (format!("{name}{SUFFIX}"), name))
+            .filter(|(key, _)| token.as_ref().is_none_or(|token| *key > token.after));
+        let mut wanted = self.wanted(keyed);
         let mut tables: Vec<String> = Vec::new();
         let mut last = String::new();
         while let Some((key, name)) = wanted.try_next().await? {
@@ -394,7 +373,10 @@ impl ListTables {
     }
 
     /// Those (key, name) that are to be listed, in their order; looks at each only where it was asked to.
-    fn wanted(&self, names: Vec<(String, String)>) -> BoxStream<'_, Result<(String, String)>> {
+    fn wanted<'a>(
+        &'a self,
+        names: impl IntoIterator<Item = (String, String), IntoIter: Send + 'a>,
+    ) -> BoxStream<'a, Result<(String, String)>> {
         let all = futures::stream::iter(names);
         if self.include_declared {
             return all.map(Ok).boxed();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use lance::session::Session;
 use lance_io::object_store::{
@@ -376,14 +377,24 @@ impl RootStore {
         }
     }
 
-    /// Every object below a prefix: ⌈K/1000⌉ LIST.
+    /// Every object below a prefix, as they are read: ⌈K/1000⌉ LIST, each when what it finds is asked for. Holds one
+    /// page where the store lists in pages.
+    pub(crate) fn list<'a>(&'a self, prefix: &'a Path) -> BoxStream<'a, Result<ObjectMeta>> {
+        let listing = self.store.inner.list(Some(prefix));
+        let found = listing.filter_map(move |found| {
+            let found = match found {
+                Ok(object) => Some(Ok(object)),
+                Err(e) if self.is_absent(&e) => None,
+                Err(e) => Some(Err(self.storage("list", prefix, e))),
+            };
+            std::future::ready(found)
+        });
+        found.boxed()
+    }
+
+    /// The same, all in memory.
     pub(crate) async fn list_all(&self, prefix: &Path) -> Result<Vec<ObjectMeta>> {
-        let listed = self.store.inner.list(Some(prefix)).try_collect().await;
-        match listed {
-            Ok(objects) => Ok(objects),
-            Err(e) if self.is_absent(&e) => Ok(Vec::new()),
-            Err(e) => Err(self.storage("list", prefix, e)),
-        }
+        self.list(prefix).try_collect().await
     }
 
     /// The immediate children of a directory, as (names of objects, names of prefixes): ⌈children/1000⌉ LIST.

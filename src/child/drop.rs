@@ -1,5 +1,6 @@
 //! Drop tables in child namespaces: immediate and final in this version.
 
+use futures::TryStreamExt;
 use object_store::path::Path;
 
 use crate::catalog::Catalog;
@@ -63,7 +64,7 @@ pub(crate) fn is_root_table(location: &str) -> bool {
     !location.contains('/') && location.ends_with(".lance")
 }
 
-/// Deletes the slot's directory, in batches, until nothing is listed.
+/// Deletes the slot's directory, page by page as it is listed, until nothing is listed.
 async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
     let store = catalog.store();
     if store.local_path(&slot.table).is_some() {
@@ -74,13 +75,15 @@ async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
             .map(|_| ());
     }
     for _ in 0..MAX_ROUNDS {
-        let objects = store.list_all(&slot.table).await?;
-        if objects.is_empty() {
-            return Ok(());
-        }
-        for batch in objects.chunks(DELETE_BATCH) {
-            let paths: Vec<Path> = batch.iter().map(|o| o.location.clone()).collect();
+        let mut listing = store.list(&slot.table).try_chunks(DELETE_BATCH);
+        let mut empty = true;
+        while let Some(batch) = listing.try_next().await.map_err(|e| e.1)? {
+            empty = false;
+            let paths: Vec<Path> = batch.into_iter().map(|o| o.location).collect();
             store.delete_batch(&paths).await?;
+        }
+        if empty {
+            return Ok(());
         }
     }
     Err(Error::Conflict {

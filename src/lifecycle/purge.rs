@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use lance_table::io::commit::{ManifestLocation, VERSIONS_DIR};
 use object_store::ObjectMeta;
-use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
@@ -14,9 +14,10 @@ use crate::lifecycle::restore::keeps_changing;
 use crate::lifecycle::{
     Action, Decision, Lease, Lifecycle, MAX_ROUNDS, Marker, Recovered, Terms, Tombstone, tombstone,
 };
-use crate::store::{DELETE_BATCH, Slot};
+use crate::store::Slot;
 
 pub(crate) mod local;
+mod objects;
 
 use local::count_tree;
 
@@ -80,7 +81,8 @@ impl Removed {
 impl Lifecycle {
     /// Purges a dropped or deregistered table by name: ⌈K/1000⌉ LIST, ⌈K/1000⌉ bulk deletes each with a GET before
     /// it, and 8 requests more; some more where the latest manifest is larger than 64 KiB, where a marker came late, where
-    /// the lease was renewed, and where others write into the table meanwhile.
+    /// the lease was renewed, and where others write into the table meanwhile; of a table larger than is sorted in memory a
+    /// few LIST more, see [`objects`].
     pub(crate) async fn purge_named(
         &self,
         slot: &Slot,
@@ -184,7 +186,7 @@ impl Lifecycle {
         }
     }
 
-    /// What a purge would delete: ⌈K/1000⌉ LIST and 1 GET.
+    /// What a purge would delete: ⌈K/1000⌉ LIST and 1 GET; in memory is one page.
     pub(crate) async fn measure(&self, slot: &Slot, drop_id: Uuid) -> Result<PurgedTable> {
         let mut removed = Removed::default();
         if let Some(dir) = self.store.local_path(&slot.table) {
@@ -196,9 +198,14 @@ impl Lifecycle {
                 counted.map_err(|e| self.store.local_failure("measure", &slot.table, e))?;
             removed.left = self.other_bases_local(slot).await;
         } else {
-            let objects = self.store.list_all(&slot.table).await?;
-            objects.iter().for_each(|o| removed.add(o));
-            removed.left = self.other_bases(slot, &objects).await;
+            let mut listing = self.store.list(&slot.table);
+            let mut latest: Option<ManifestLocation> = None;
+            while let Some(object) = listing.try_next().await? {
+                removed.add(&object);
+                let found = manifest_of(slot, &object);
+                latest = latest.into_iter().chain(found).max_by_key(|m| m.version);
+            }
+            removed.left = self.other_bases(slot, latest).await;
         }
         Ok(PurgedTable {
             ident: slot.ident.clone(),
@@ -285,42 +292,6 @@ impl Lifecycle {
         Ok(held.to_std().is_ok_and(|held| held >= ttl))
     }
 
-    /// Deletes what is below the table's prefix, in batches, names that a later table could use again first; lists
-    /// again until nothing is there.
-    async fn remove_objects(&self, slot: &Slot, lease: &mut Lease) -> Result<Removed> {
-        let mut removed = Removed::default();
-        for round in 0..MAX_ROUNDS {
-            let listed = self.store.list_all(&slot.table).await;
-            let mut objects = self.resumable_on_error(lease, listed)?;
-            if objects.is_empty() {
-                // On the scheme `file-object-store` what is left are directories; only empty ones go.
-                let tidied = self.store.store.remove_empty_dirs(
-                    slot.table.clone(),
-                    Default::default(),
-                    Default::default(),
-                    None,
-                );
-                if let Err(error) = tidied.await {
-                    let error = self.store.redactor.text(&error.to_string());
-                    tracing::warn!(table = %slot.ident, %error, "empty directories are left");
-                }
-                return Ok(removed);
-            }
-            if round == 0 {
-                removed.left = self.other_bases(slot, &objects).await;
-            }
-            objects.sort_by_key(|o| !is_reuse_prone(&slot.table, &o.location));
-            for batch in objects.chunks(DELETE_BATCH) {
-                self.renew(slot, lease).await?;
-                self.still_ours(slot, lease).await?;
-                let paths: Vec<Path> = batch.iter().map(|o| o.location.clone()).collect();
-                lease.guard(slot, self.store.delete_batch(&paths)).await?;
-                batch.iter().for_each(|o| removed.add(o));
-            }
-        }
-        Err(keeps_writing(slot))
-    }
-
     /// The claim can outlive the purge that it decided; only the tombstone tells that there is something to delete.
     async fn still_ours(&self, slot: &Slot, lease: &Lease) -> Result<()> {
         let read = tombstone::read(&self.store, slot).await;
@@ -335,13 +306,7 @@ impl Lifecycle {
 
     /// Base paths of the latest version other than the table itself. Informative: a table that cannot be read can
     /// still be purged.
-    async fn other_bases(&self, slot: &Slot, objects: &[ObjectMeta]) -> Vec<String> {
-        let versions = format!("{}/{VERSIONS_DIR}/", slot.table);
-        let latest = objects
-            .iter()
-            .filter(|o| o.location.as_ref().starts_with(&versions))
-            .filter_map(|o| ManifestLocation::try_from(o.clone()).ok())
-            .max_by_key(|m| m.version);
+    async fn other_bases(&self, slot: &Slot, latest: Option<ManifestLocation>) -> Vec<String> {
         let Some(latest) = latest else {
             return Vec::new();
         };
@@ -368,49 +333,18 @@ impl Lifecycle {
     }
 }
 
-/// Names that another table under the same name would use again: manifests, version hint, refs, markers.
-fn is_reuse_prone(table: &Path, object: &Path) -> bool {
-    let Some(parts) = object.prefix_match(table) else {
-        return false;
-    };
-    let parts: Vec<_> = parts.collect();
-    parts.len() == 1
-        || parts
-            .iter()
-            .any(|p| p.as_ref() == VERSIONS_DIR || p.as_ref() == "_refs")
+/// The version whose manifest this object is.
+fn manifest_of(slot: &Slot, object: &ObjectMeta) -> Option<ManifestLocation> {
+    let mut parts = object.location.prefix_match(&slot.table)?;
+    if parts.next()?.as_ref() != VERSIONS_DIR {
+        return None;
+    }
+    ManifestLocation::try_from(object.clone()).ok()
 }
 
 fn keeps_writing(slot: &Slot) -> Error {
     Error::Conflict {
         ident: slot.ident.clone(),
         message: "somebody keeps writing into the table while it is purged".to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reuse_prone_names_are_those_without_a_unique_part() {
-        let table = Path::from("root/t.lance");
-        for name in [
-            "_versions/1.manifest",
-            "_versions/latest_version_hint.json",
-            "_refs/tags/a.json",
-            ".lance-reserved",
-            "tree/b/_versions/1.manifest",
-        ] {
-            let object = Path::from(format!("root/t.lance/{name}"));
-            assert!(is_reuse_prone(&table, &object), "{name}");
-        }
-        for name in [
-            "data/x.lance",
-            "_transactions/0-x.txn",
-            "_indices/u/index.idx",
-        ] {
-            let object = Path::from(format!("root/t.lance/{name}"));
-            assert!(!is_reuse_prone(&table, &object), "{name}");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! What the children of a root are to the catalog, told by their names.
 
-use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::error::Result;
@@ -168,14 +167,23 @@ fn split_drop(name: &str) -> Option<(String, Uuid, &str)> {
 
 /// Every child of the root that means something to the catalog: ⌈children/1000⌉ LIST, or one pass over the directory.
 pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
+    scan_into(store, Vec::push).await
+}
+
+/// The same, each child given to `add` as it is found, so that what means nothing to the caller is not kept.
+pub(super) async fn scan_into<T>(store: &RootStore, add: fn(&mut T, Entry)) -> Result<T>
+where
+    T: Default + Send + 'static,
+{
     store.check_root()?;
     if let Some(root) = store.local_path(&store.base) {
-        return tokio::task::spawn_blocking(move || scan_directory(&root))
+        return tokio::task::spawn_blocking(move || scan_directory(&root, add))
             .await
             .map_err(std::io::Error::other)
             .and_then(|scanned| scanned)
             .map_err(|e| store.local_failure("list", &store.base, e));
     }
+    let mut found = T::default();
     let listed = match store
         .store
         .inner
@@ -184,44 +192,53 @@ pub(crate) async fn scan(store: &RootStore) -> Result<Vec<Entry>> {
     {
         Ok(listed) => listed,
         // A root that does not exist yet holds nothing.
-        Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
+        Err(object_store::Error::NotFound { .. }) => return Ok(found),
         Err(e) => return Err(store.storage("list", &store.base, e)),
     };
-    let directories = listed.common_prefixes.iter().filter_map(Path::filename);
-    let objects = listed.objects.iter();
-    Ok(directories
-        .filter_map(Entry::of_prefix)
-        .chain(objects.filter_map(|o| Entry::of_object(o.location.filename()?, o.size)))
-        .collect())
+    let directories = listed.common_prefixes.into_iter();
+    let directories = directories.filter_map(|p| Entry::of_prefix(p.filename()?));
+    let objects = listed.objects.into_iter();
+    let objects = objects.filter_map(|o| Entry::of_object(o.location.filename()?, o.size));
+    directories
+        .chain(objects)
+        .for_each(|entry| add(&mut found, entry));
+    Ok(found)
 }
 
 /// The same of a local directory, where one odd child must not make the others unreachable.
-fn scan_directory(root: &std::path::Path) -> std::io::Result<Vec<Entry>> {
+fn scan_directory<T: Default>(
+    root: &std::path::Path,
+    add: fn(&mut T, Entry),
+) -> std::io::Result<T> {
+    let mut found = T::default();
     let children = match std::fs::read_dir(root) {
         Ok(children) => children,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(found),
         Err(e) => return Err(e),
     };
-    let mut found = Vec::new();
     for child in children {
         let child = child?;
         let name = child.file_name();
         let Some(name) = name.to_str() else {
             let name = name.to_string_lossy();
             if name.ends_with(".lance") {
-                found.push(Entry::Unusable(name.into_owned()));
+                add(&mut found, Entry::Unusable(name.into_owned()));
             }
             continue;
         };
         let kind = child.file_type()?;
         let is_dir = kind.is_dir() || (kind.is_symlink() && child.path().is_dir());
-        if is_dir {
-            found.extend(Entry::of_prefix(name));
+        let entry = if is_dir {
+            Entry::of_prefix(name)
         } else if name.contains(".deleted") {
             // Gone again by now is as good as not found.
-            if let Ok(meta) = std::fs::metadata(child.path()) {
-                found.extend(Entry::of_file(name, meta.len()));
-            }
+            let meta = std::fs::metadata(child.path()).ok();
+            meta.and_then(|meta| Entry::of_file(name, meta.len()))
+        } else {
+            None
+        };
+        if let Some(entry) = entry {
+            add(&mut found, entry);
         }
     }
     Ok(found)

@@ -12,6 +12,7 @@
 mod support;
 
 mod bad_input;
+mod bounded;
 mod cases;
 mod children;
 mod common;

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::lifecycle::purge::{Removed, keeps_writing};
+use crate::lifecycle::purge::{Removed, keeps_writing, manifest_of};
 use crate::lifecycle::{Lease, Lifecycle, MAX_ROUNDS};
 use crate::listing::{Entry, scan};
 use crate::store::Slot;
@@ -137,7 +137,8 @@ impl Lifecycle {
             Ok(Some(latest)) => self.store.head(&latest.path).await,
             _ => return Vec::new(),
         };
-        self.other_bases(slot, latest.ok().flatten().as_slice())
+        let latest = latest.ok().flatten();
+        self.other_bases(slot, latest.and_then(|o| manifest_of(slot, &o)))
             .await
     }
 }
