@@ -86,16 +86,20 @@ pub(crate) struct Row {
 /// The rows whose id satisfies the filter, in one scan; none where there is no manifest.
 async fn rows(store: &RootStore, filter: &str) -> Result<Vec<Row>> {
     let slot = slot(store)?;
-    if store.latest_manifest(&slot.table).await?.is_none() {
-        return Ok(Vec::new());
-    }
     let failed = |e| from_lance(e, "read", &slot.ident, &store.redactor);
-    let dataset = DatasetBuilder::from_uri(&slot.uri)
+    let opened = DatasetBuilder::from_uri(&slot.uri)
         .with_store_params(store.params.clone())
         .with_session(store.session.clone())
         .load()
-        .await
-        .map_err(failed)?;
+        .await;
+    let dataset = match opened {
+        Ok(dataset) => dataset,
+        // Whether there is none is looked at only then: almost always there is one.
+        Err(e) => match store.latest_manifest(&slot.table).await? {
+            None => return Ok(Vec::new()),
+            Some(_) => return Err(failed(e)),
+        },
+    };
     let mut scanner = dataset.scan();
     scanner
         .project(&["object_id", "object_type", "location"])

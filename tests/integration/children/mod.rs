@@ -47,6 +47,7 @@ macro_rules! on_servers {
     };
 }
 
+mod costs;
 mod crashes;
 mod declared;
 mod drops;

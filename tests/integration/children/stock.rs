@@ -26,7 +26,7 @@ fn ipc(batch: &RecordBatch) -> Bytes {
     Bytes::from(writer.into_inner().unwrap())
 }
 
-fn id(parts: &[&str]) -> Option<Vec<String>> {
+pub(super) fn id(parts: &[&str]) -> Option<Vec<String>> {
     Some(parts.iter().map(ToString::to_string).collect())
 }
 
