@@ -122,6 +122,10 @@ mod tests {
                     parse_error: None,
                     last_modified: None,
                     held_since,
+                    // Of a drop that was re-issued.
+                    first_id: held_since
+                        .filter(|_| creating.is_none())
+                        .map(|_| Uuid::from_u128(drop_id.rotate_left(1))),
                 },
             )
     }
@@ -169,6 +173,7 @@ mod tests {
             let read = Tombstone::decode(&content, &meta(&table.tombstone, content.len()));
             prop_assert_eq!(&read.parse_error, &None);
             prop_assert_eq!(read.drop_id, written.drop_id);
+            prop_assert_eq!(read.first_id(), written.first_id());
             prop_assert_eq!(read.deleted_at, written.deleted_at);
             let ttl = |t: &Tombstone| t.ttl.map(|t| t.as_millis().min(u64::MAX.into()));
             prop_assert_eq!(ttl(&read), ttl(&written));

@@ -365,10 +365,10 @@ fn usual(records: &[Record], kind: Kind) -> usize {
     for record in &records[records.len().saturating_sub(2_000)..] {
         match record {
             Record::Begin { op, kind: k, .. } if *k == kind => drop(begun.insert(*op)),
-            Record::End { op, us, outcome } if begun.contains(op) => {
-                if !matches!(outcome, journal::Outcome::Failed { .. }) {
-                    took.push(usize::try_from(*us).unwrap());
-                }
+            Record::End { op, us, outcome }
+                if begun.contains(op) && !matches!(outcome, journal::Outcome::Failed { .. }) =>
+            {
+                took.push(usize::try_from(*us).unwrap());
             }
             _ => {}
         }

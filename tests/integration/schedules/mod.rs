@@ -432,8 +432,11 @@ async fn harm_triples(start: Start, each: usize) {
     assert!(harmed > 0);
 }
 
-/// Who must win in some schedule: without these the walk would have missed something.
-const CONTESTS: [(Start, [Op; 2], &[[bool; 2]]); 13] = {
+/// Two operations from a start, and who wins in some schedule.
+type Contest = (Start, [Op; 2], &'static [[bool; 2]]);
+
+/// Without each of these the walk would have missed something.
+const CONTESTS: [Contest; 13] = {
     use Op::{Create, Drop, Open, Overwrite, Purge, Reconcile, Undrop};
     const FIRST: [bool; 2] = [true, false];
     const SECOND: [bool; 2] = [false, true];
