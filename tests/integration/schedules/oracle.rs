@@ -252,11 +252,10 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         return;
     }
     let done = part.heard == Heard::Done || part.took_effect().is_none();
-    // A drop can fall on a name that was purged before its tombstone, and cannot always tell.
-    let purged = |other: &Part| {
-        matches!(other.op, Op::Purge | Op::PurgeExpired) && other.took_effect() != Some(false)
-    };
-    let emptied = part.took_effect().is_none() && parts.iter().any(purged);
+    // A drop can fall on a name that somebody has emptied before its tombstone was there, and be left there.
+    let mut others = parts.iter().filter(|other| other.actor != part.actor);
+    let emptied = part.took_effect().is_none()
+        && others.any(|other| other.op.changes() || other.op == Op::Reconcile);
     if part.op == Op::Drop && state == State::Absent && (creating || emptied) && done {
         search(State::Hollow, parts, left, ends);
     }
