@@ -120,7 +120,7 @@ impl Lifecycle {
                 let seen = match seen {
                     Ok(Seen::Nothing) => Ok(Seen::Neither),
                     // It was there after our tombstone was, or what is there now came later.
-                    _ => Ok(Seen::Table),
+                    other => other,
                 };
                 (marked, seen)
             }

@@ -197,7 +197,8 @@ pub(crate) async fn reconcile(catalog: &Catalog, dry_run: bool) -> Result<Reconc
 }
 
 impl Lifecycle {
-    /// Whether what was written then is older than any lease, by the store's own clock: whoever wrote it does not go on.
+    /// Whether what was written then is older than this catalog's longer lease, by the store's own clock: a write of a
+    /// record does not take that long.
     async fn is_abandoned(&self, slot: &Slot, written: DateTime<Utc>) -> Result<bool> {
         let longest = self.restore_lease.max(self.purge_lease);
         let longest = TimeDelta::from_std(longest).unwrap_or(TimeDelta::MAX);
