@@ -41,6 +41,10 @@ use names::{by_key, tombstoned_names, unhidden_names};
 /// What a root table's key ends with.
 const SUFFIX: &str = ".lance/";
 
+fn key_of(name: &str) -> String {
+    format!("{name}{SUFFIX}")
+}
+
 /// Children in one page of the store.
 const STORE_PAGE: usize = 1000;
 
@@ -298,7 +302,7 @@ impl ListTables {
                 });
             }
             // However many drops there are, those of tables behind us are not kept.
-            hidden.retain(|name| Some(format!("{name}{SUFFIX}")) > end);
+            hidden.retain(|name| Some(key_of(name)) > end);
             // Many drops in a row fill pages with nothing to list.
             size = (size * 2).min(STORE_PAGE);
         }
@@ -343,11 +347,16 @@ impl ListTables {
     /// One listing of the whole root: for a page without a limit, and where LIST has no order (S3 Express).
     async fn page_of_all(&self, token: Option<PageToken>, limit: usize) -> Result<TablePage> {
         let mut names = unhidden_names(self.catalog.store()).await?;
+        if let Some(token) = &token {
+            names.retain(|name| key_of(name) > token.after);
+        }
+        // Which one comes after the page tells that there is one. Of those that are looked at, any number may fall away.
+        if self.include_declared && names.len() > limit {
+            names.select_nth_unstable_by(limit, |a, b| by_key(a, b));
+            names.truncate(limit + 1);
+        }
         names.sort_unstable_by(|a, b| by_key(a, b));
-        let keyed = names
-            .into_iter()
-            .map(|name| (format!("{name}{SUFFIX}"), name))
-            .filter(|(key, _)| token.as_ref().is_none_or(|token| *key > token.after));
+        let keyed = names.into_iter().map(|name| (key_of(&name), name));
         let mut wanted = self.wanted(keyed);
         let mut tables: Vec<String> = Vec::new();
         let mut last = String::new();

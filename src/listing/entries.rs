@@ -232,7 +232,11 @@ fn scan_directory<T: Default>(
             Entry::of_prefix(name)
         } else if name.contains(".deleted") {
             // Gone again by now is as good as not found.
-            let meta = std::fs::metadata(child.path()).ok();
+            let meta = match kind.is_symlink() {
+                true => std::fs::metadata(child.path()).ok(),
+                // Looks from the open directory on, not along the whole path.
+                false => child.metadata().ok(),
+            };
             meta.and_then(|meta| Entry::of_file(name, meta.len()))
         } else {
             None

@@ -378,15 +378,15 @@ async fn purge_costs_a_list_a_get_and_a_bulk_delete_for_each_thousand_objects_an
     assert_eq!(beside[0], beside[1], "what is beside grows with the table");
 }
 
-/// No budget: what Lance's own write and commit take is Lance's.
+/// Most of it are Lance's own write and commit; the design has no budget, so this is what it came to.
 #[tokio::test]
 async fn create_costs() {
     let memory = SharedMemory::new();
-    for (name, mode) in [
-        ("absent", CreateMode::Create),
-        ("live, overwritten", CreateMode::Overwrite),
-        ("live, left alone", CreateMode::ExistOk),
-        ("dropped", CreateMode::Create),
+    for (name, mode, most) in [
+        ("absent", CreateMode::Create, 11),
+        ("live, overwritten", CreateMode::Overwrite, 17),
+        ("live, left alone", CreateMode::ExistOk, 8),
+        ("dropped", CreateMode::Create, 15),
     ] {
         if name == "dropped" {
             let catalog = catalog_of(&memory.actor()).await;
@@ -406,5 +406,6 @@ async fn create_costs() {
             actor.counter.writes(),
             kinds(&log)
         );
+        assert!(log.len() <= most, "{name}: {log:?}");
     }
 }

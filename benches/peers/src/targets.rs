@@ -198,7 +198,13 @@ pub(crate) fn judge(groups: &[Group]) -> Vec<Judged> {
     let target = "a tenth of the time of deletion one by one, at most";
     judged.push(verdict(changes::PURGE, target, found));
 
-    for workload in [children::CREATE, children::OPEN, children::LIST] {
+    for workload in [
+        children::CREATE,
+        children::OPEN,
+        children::LIST,
+        children::EXISTS,
+        children::DROP,
+    ] {
         let found = requests(&of(groups, workload, SLOW), MANIFEST);
         judged.push(verdict(workload, "no request more than the base", found));
     }

@@ -12,7 +12,8 @@ use lancekeep::arrow::array::{
 use lancekeep::arrow::compute::take;
 use lancekeep::lance_namespace::LanceNamespace;
 use lancekeep::lance_namespace::models::{
-    CreateTableRequest, ListTablesRequest, NamespaceExistsRequest,
+    CreateTableRequest, DropTableRequest, ListTablesRequest, NamespaceExistsRequest,
+    TableExistsRequest,
 };
 use lancekeep::{Catalog, NamespaceIdent};
 
@@ -25,6 +26,8 @@ use crate::support::SharedMemory;
 pub(crate) const CREATE: &str = "create a child table";
 pub(crate) const OPEN: &str = "open a child table";
 pub(crate) const LIST: &str = "list child tables";
+pub(crate) const EXISTS: &str = "whether a child table exists";
+pub(crate) const DROP: &str = "drop a child table";
 
 const SPACE: &str = "space";
 const TABLE: &str = "table";
@@ -65,6 +68,11 @@ async fn with_entries(entries: usize) -> SharedMemory {
             "object_id" => {
                 let ids = (1..entries).map(|n| format!("{SPACE}$copy-{n:06}"));
                 Arc::new(StringArray::from_iter_values(ids)) as ArrayRef
+            }
+            // Nobody shares the real one's directory, so that a drop deletes it.
+            "location" => {
+                let locations = (1..entries).map(|n| format!("copy-{n:06}"));
+                Arc::new(StringArray::from_iter_values(locations)) as ArrayRef
             }
             _ => take(column, &copies, None).unwrap(),
         })
@@ -145,11 +153,52 @@ fn lists(entries: usize) -> Vec<Contestant> {
     ]
 }
 
+fn asks() -> Vec<Contestant> {
+    vec![
+        Contestant::new(OURS, |root| async move {
+            let catalog = ours(&root).await;
+            timed(async move { assert!(catalog.table_exists([SPACE, TABLE]).await.unwrap()) })
+        }),
+        Contestant::new(MANIFEST, |root| async move {
+            let namespace = base(&root).await;
+            let request = TableExistsRequest {
+                id: Some(parts(&[SPACE, TABLE])),
+                ..Default::default()
+            };
+            timed(async move { namespace.table_exists(request).await.unwrap() })
+        }),
+    ]
+}
+
+/// Both delete the table at once.
+fn drops() -> Vec<Contestant> {
+    vec![
+        Contestant::new(OURS, |root| async move {
+            let catalog = ours(&root).await;
+            timed(async move { drop(catalog.drop_table([SPACE, TABLE]).await.unwrap()) })
+        }),
+        Contestant::new(MANIFEST, |root| async move {
+            let namespace = base(&root).await;
+            let request = DropTableRequest {
+                id: Some(parts(&[SPACE, TABLE])),
+                ..Default::default()
+            };
+            timed(async move { drop(namespace.drop_table(request).await.unwrap()) })
+        }),
+    ]
+}
+
 pub(crate) async fn all(sizes: &Sizes) -> Vec<Group> {
     let mut groups = Vec::new();
     for entries in sizes.entries.iter().copied() {
         let place = Place::Slow(with_entries(entries).await);
-        let all = [(CREATE, creates()), (OPEN, opens()), (LIST, lists(entries))];
+        let all = [
+            (CREATE, creates()),
+            (OPEN, opens()),
+            (LIST, lists(entries)),
+            (EXISTS, asks()),
+            (DROP, drops()),
+        ];
         for (workload, contestants) in all {
             let title = (workload, entries, "tables in the namespace");
             groups.push(compare(title, &place, sizes.repetitions, contestants).await);
