@@ -73,7 +73,7 @@ pub use reconcile::{Finding, FindingKind, ReconcileReport};
 pub use tombstone::{DropOutcome, DroppedTable};
 
 pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive, Terms};
-pub(crate) use creating::CommitFailure;
+pub(crate) use creating::{CommitFailure, Look};
 use restore::keeps_changing;
 pub(crate) use tombstone::{Creating, Tombstone};
 

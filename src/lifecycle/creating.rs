@@ -11,7 +11,9 @@ use object_store::path::Path;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lifecycle::{Action, Creating, Decision, Lease, Lifecycle, Revive, Terms, Tombstone};
+use crate::lifecycle::{
+    Action, Creating, Decision, Lease, Lifecycle, Marker, Revive, Terms, Tombstone, tombstone,
+};
 use crate::store::{Created, Slot, join};
 
 /// Files looked for one by one; more are looked for in a listing.
@@ -25,7 +27,34 @@ pub(crate) enum CommitFailure {
     Unknown(Error),
 }
 
+/// What a first look at a name shows.
+pub(crate) enum Look {
+    /// No tombstone, no version, not deregistered.
+    Nothing,
+    /// No tombstone, not deregistered, and there was a version. That may have been one of a drop whose tombstone was gone
+    /// a moment later: only a listing after this look tells what is live.
+    Versions,
+    /// A drop, a deregistration, or somebody creating.
+    Hidden,
+}
+
 impl Lifecycle {
+    /// 2 GET and 1 LIST, together.
+    pub(crate) async fn look(&self, slot: &Slot) -> Result<Look> {
+        let (tombstone, marker, latest) = tokio::join!(
+            tombstone::read(&self.store, slot),
+            self.read_marker(slot),
+            self.store.latest_manifest(&slot.table),
+        );
+        if tombstone?.is_some() || marker? == Marker::Foreign {
+            return Ok(Look::Hidden);
+        }
+        Ok(match latest? {
+            Some(_) => Look::Versions,
+            None => Look::Nothing,
+        })
+    }
+
     /// Revives a dropped table: decides, commits while hidden, finishes as undrop. `commit` gets the time that the
     /// lease leaves it. The claim records the transaction, so that whoever finds it can tell whether it committed.
     pub(crate) async fn revive<T, C, F>(

@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::child;
 use crate::error::{Error, ErrorKind, Result, from_lance};
 use crate::ident::TableIdent;
-use crate::lifecycle::{CommitFailure, Tombstone, tombstone};
+use crate::lifecycle::{CommitFailure, Look, Tombstone, tombstone};
 use crate::managed::ManagedCommitHandler;
 use crate::root::data::{Source, TableData};
 use crate::root::{self, data_files, is_committed};
@@ -93,13 +93,21 @@ impl CreateTable {
         let slot = root::new_slot(catalog.store(), &self.ident)?;
         self.check_data()?;
         let mode = self.mode;
-        let mut patience = catalog.lifecycle().patience();
-        // What another process is creating decides what we answer.
         let lifecycle = catalog.lifecycle();
-        if let Some(tombstone) = lifecycle.hidden_or_wait(&slot, &mut patience).await? {
-            return self.revive(&slot, tombstone).await;
-        }
-        if let Some(latest) = catalog.store().latest_manifest(&slot.table).await? {
+        let mut patience = lifecycle.patience();
+        // Most often nothing is there, which one look at everything shows.
+        let latest = match lifecycle.look(&slot).await? {
+            Look::Nothing => None,
+            Look::Versions => catalog.store().latest_manifest(&slot.table).await?,
+            Look::Hidden => {
+                // What another process is creating decides what we answer.
+                if let Some(tombstone) = lifecycle.hidden_or_wait(&slot, &mut patience).await? {
+                    return self.revive(&slot, tombstone).await;
+                }
+                catalog.store().latest_manifest(&slot.table).await?
+            }
+        };
+        if let Some(latest) = latest {
             return self.over_live(&slot, latest.version).await;
         }
         let lost = match self.create_new(&slot).await {
@@ -113,7 +121,6 @@ impl CreateTable {
             });
         }
         // The winner's table is as good as ours where ours was only wanted if there was none.
-        let lifecycle = catalog.lifecycle();
         if !matches!(
             lifecycle.hidden_or_wait(&slot, &mut patience).await,
             Ok(None)

@@ -384,9 +384,9 @@ async fn create_costs() {
     let memory = SharedMemory::new();
     for (name, mode, most) in [
         ("absent", CreateMode::Create, 11),
-        ("live, overwritten", CreateMode::Overwrite, 17),
-        ("live, left alone", CreateMode::ExistOk, 8),
-        ("dropped", CreateMode::Create, 15),
+        ("live, overwritten", CreateMode::Overwrite, 18),
+        ("live, left alone", CreateMode::ExistOk, 9),
+        ("dropped", CreateMode::Create, 18),
     ] {
         if name == "dropped" {
             let catalog = catalog_of(&memory.actor()).await;
