@@ -125,6 +125,63 @@ fn markdown(group: &Group) -> String {
     out
 }
 
+/// A figure in one cell: its ratio, or for lancekeep its time, and what it asked of the store.
+fn told(figure: &Figure, ours: Option<&Figure>) -> String {
+    let mut parts = Vec::new();
+    match (ours, figure.peak) {
+        (_, Some(peak)) => parts.push(format!("{} MiB", number(peak))),
+        (Some(ours), None) => parts.extend(
+            figure
+                .ratio_to(ours)
+                .map(|ratio| format!("{} ×", number(ratio))),
+        ),
+        (None, None) => parts.extend(figure.median().map(time)),
+    }
+    if let Some(requests) = figure.requests {
+        let trips = figure.trips.map(|trips| format!(" in {trips} trips"));
+        parts.push(format!("{requests} requests{}", trips.unwrap_or_default()));
+    }
+    parts.join(", ")
+}
+
+/// Of each workload in each place the largest size that everybody was measured at.
+fn largest(groups: &[Group]) -> Vec<&Group> {
+    let whole = |group: &Group| {
+        let ran = |f: &&Figure| !f.times.is_empty() || f.peak.is_some();
+        group.figures.iter().filter(ran).count()
+    };
+    let mut rows: Vec<&Group> = Vec::new();
+    for group in groups {
+        let same = |row: &&mut &Group| row.workload == group.workload && row.place == group.place;
+        match rows.iter_mut().find(same) {
+            None => rows.push(group),
+            Some(row) if (whole(group), group.size) > (whole(row), row.size) => *row = group,
+            Some(_) => {}
+        }
+    }
+    rows
+}
+
+/// One row for each workload and place.
+fn summary(groups: &[Group]) -> String {
+    let mut out =
+        "| what, where | lancekeep | beside it, in times of lancekeep |\n| --- | --- | --- |\n"
+            .to_string();
+    for group in largest(groups) {
+        let [ours, others @ ..] = group.figures.as_slice() else {
+            continue;
+        };
+        let beside: Vec<String> = others
+            .iter()
+            .filter(|f| f.remark.is_none() || !f.times.is_empty() || f.peak.is_some())
+            .map(|other| format!("{}: {}", other.contestant, told(other, Some(ours))))
+            .collect();
+        let (heading, ours, beside) = (heading(group), told(ours, None), beside.join("; "));
+        writeln!(out, "| {heading} | {ours} | {beside} |").unwrap();
+    }
+    out
+}
+
 pub(crate) fn targets_text(judged: &[Judged]) -> String {
     let mut out = "\ntargets\n".to_string();
     for target in judged {
@@ -160,6 +217,8 @@ pub(crate) fn write(groups: &[Group], judged: &[Judged], quick: bool, all: bool)
         } = target;
         writeln!(out, "| {workload} | {target} | {verdict} | {numbers} |").unwrap();
     }
+    out.push_str("\n## In one table\n\n");
+    out.push_str(&summary(groups));
     out.push_str("\n## Figures\n");
     for group in groups {
         out.push_str(&markdown(group));
