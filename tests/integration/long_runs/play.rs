@@ -15,7 +15,7 @@ use super::calls::{Call, Luck, Reply, TABLES, Told, answers};
 use super::dice::{Dice, Style};
 use super::model::{Model, OpId};
 use super::tally::{Tally, outcome, without_random};
-use crate::support::{Actor, Fault, Gate, SharedMemory, StoreClock, When};
+use crate::support::{Actor, Fault, Gate, Kind, SharedMemory, StoreClock, When};
 
 const ACTORS: usize = 4;
 
@@ -36,6 +36,12 @@ const SHOWN: usize = 400;
 
 /// Somebody waits for what never comes; by the paused clock.
 const STALL: Duration = hours(1);
+
+/// Longer than Lance ever waits before it repeats a listing.
+const LIST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Turns of the runtime in which a task that was woken comes to its next request.
+const SETTLE: usize = 64;
 
 pub(super) const fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
@@ -347,7 +353,13 @@ impl Run {
         }
         let fails = self.dice.one_in(self.style.fault);
         let fault = fails.then(|| self.dice.fault());
-        self.release(at, fault);
+        if self.release(at, fault) == Kind::List && fails {
+            // Lance lists again after a pause of its own drawing; let it be over, whatever else the actor waits for.
+            self.wait(LIST_PAUSE).await;
+            for _ in 0..SETTLE {
+                tokio::task::yield_now().await;
+            }
+        }
         Ok(())
     }
 
@@ -401,8 +413,8 @@ impl Run {
         });
     }
 
-    /// Lets one request of the actor through, in most cases its oldest.
-    fn release(&mut self, at: usize, fault: Option<(When, Fault)>) {
+    /// Lets one request of the actor through, in most cases its oldest; says what kind it was.
+    fn release(&mut self, at: usize, fault: Option<(When, Fault)>) -> Kind {
         let number = self.processes[at].number;
         let waiting = self.gate.waiting();
         let own = waiting.iter().filter(|(actor, _)| *actor == number).count();
@@ -429,6 +441,7 @@ impl Run {
                 self.disturbed[table] = true;
             }
         }
+        request.kind
     }
 
     /// The process stops for ever at one of its requests, which takes effect or not; a new one takes its place.

@@ -227,7 +227,9 @@ fn take(state: State, parts: &[Part], step: Step, left: &mut Vec<Step>, ends: &m
         .filter(|other| other.actor != part.actor && other.meets(part))
         .map(|other| other.op)
         .collect();
-    if part.op == Op::Drop && part.says(Why::NotFound) && state == State::Absent && creating {
+    // Where it is stopped in the middle of that, whoever comes by ends it.
+    let may_go_back = part.says(Why::NotFound) || part.took_effect().is_none();
+    if part.op == Op::Drop && may_go_back && state == State::Absent && creating {
         left.push(Step::Back(who));
         search(State::Hollow, parts, left, ends);
         left.pop();
