@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
+use crate::child::manifest::Manifest;
 #[allow(unused_imports)] // For the links in the docs.
 use crate::error::Error;
 use crate::error::Result;
@@ -49,6 +50,7 @@ pub struct Catalog {
 struct Inner {
     lifecycle: Lifecycle,
     bases: namespace::Bases,
+    manifest: Manifest,
     retention: Option<Duration>,
     managed: bool,
     incarnations: Incarnations,
@@ -86,6 +88,7 @@ impl Catalog {
             inner: Arc::new(Inner {
                 lifecycle,
                 bases: namespace::Bases::default(),
+                manifest: Manifest::default(),
                 retention,
                 managed,
                 incarnations: Incarnations::default(),
@@ -100,6 +103,11 @@ impl Catalog {
     /// Whether versions are created through the catalog.
     pub(crate) fn is_managed(&self) -> bool {
         self.inner.managed
+    }
+
+    /// What is recorded of namespaces and the tables in them.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.inner.manifest
     }
 
     pub(crate) fn incarnations(&self) -> &Incarnations {

@@ -13,16 +13,14 @@
 //! do not look again after a drop of a namespace, and two of them that use a fresh root for the first time can lose one's
 //! first row.
 
-use lance_namespace::LanceNamespace;
-use lance_namespace::models::{
-    DeregisterTableRequest, DescribeTableRequest, NamespaceExistsRequest, RegisterTableRequest,
-};
+use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::error::{Error, Result, Subject, from_base};
+use crate::child::snapshot::Snapshot;
+use crate::error::{Error, Result};
 use crate::ident::{self, NamespaceIdent, TableIdent};
 use crate::lifecycle::Patience;
-use crate::store::{RootStore, Slot};
+use crate::store::{RootStore, Slot, uri_below};
 
 pub(crate) mod create;
 pub(crate) mod drop;
@@ -32,6 +30,7 @@ pub(crate) mod namespaces;
 pub(crate) mod open;
 pub(crate) mod reconcile;
 pub(crate) mod register;
+mod snapshot;
 
 /// How long a namespace that is missing is waited for: who dropped it may be putting it back.
 const PUT_BACK: std::time::Duration = std::time::Duration::from_secs(2);
@@ -46,30 +45,39 @@ pub(crate) fn check_existing(ident: &TableIdent) -> Result<()> {
     ident::check_existing_parts(ident.parts())
 }
 
-fn id_of(ident: &TableIdent) -> Option<Vec<String>> {
-    Some(ident.parts().to_vec())
+/// Where the table is registered, if it is: the look at the manifest.
+pub(crate) async fn registered(catalog: &Catalog, ident: &TableIdent) -> Result<Option<Slot>> {
+    let store = catalog.store();
+    match catalog.manifest().now(store).await? {
+        Some(seen) => registered_in(store, &seen, ident).await,
+        // Without a manifest there are no namespaces either.
+        None => Ok(None),
+    }
 }
 
-/// Where the table is registered, if it is.
-pub(crate) async fn registered(catalog: &Catalog, ident: &TableIdent) -> Result<Option<Slot>> {
-    let base = catalog.child_base().await?;
-    let mut request = DescribeTableRequest::new();
-    request.id = id_of(ident);
-    let described = base.describe_table(request).await.map_err(|e| {
-        let redactor = &catalog.store().redactor;
-        from_base(e, "look up", Subject::Table(ident), redactor)
-    });
-    let uri = match described {
-        Ok(described) => described.location.unwrap_or_default(),
-        // Without a manifest there are no namespaces either.
-        Err(Error::TableNotFound { .. } | Error::NamespaceNotFound { .. }) => return Ok(None),
-        Err(e) => return Err(e),
+/// Where the table is registered, which it must be.
+pub(crate) async fn must_be_registered(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
+    match registered(catalog, ident).await? {
+        Some(slot) => Ok(slot),
+        None => Err(not_registered(ident)),
+    }
+}
+
+/// Where the table is registered as far as was seen, if it is.
+async fn registered_in(
+    store: &RootStore,
+    seen: &Snapshot,
+    ident: &TableIdent,
+) -> Result<Option<Slot>> {
+    let Some(row) = seen.table(store, ident).await? else {
+        return Ok(None);
     };
-    let store = catalog.store();
+    let recorded = row.location.unwrap_or_default();
+    let uri = uri_below(&store.root_uri, &recorded).unwrap_or_default();
     let Some(location) = store.location_of(&uri) else {
         return Err(Error::CorruptMetadata {
             path: manifest::NAME.to_string(),
-            message: format!("{ident} is registered at {uri:?}, which is not below the root"),
+            message: format!("{ident} is registered at {recorded:?}, which is not below the root"),
         });
     };
     Slot::at_uri(store, ident, &location, uri).map(Some)
@@ -87,18 +95,20 @@ pub(crate) async fn namespace_exists(catalog: &Catalog, ident: &NamespaceIdent) 
     if ident.is_root() {
         return Ok(true);
     }
-    let mut request = NamespaceExistsRequest::new();
-    request.id = Some(ident.parts().to_vec());
-    let found = catalog.child_base().await?.namespace_exists(request).await;
-    match found {
-        Ok(()) => Ok(true),
-        Err(e) => {
-            let subject = Subject::Namespace(ident);
-            match from_base(e, "look up", subject, &catalog.store().redactor) {
-                Error::NamespaceNotFound { .. } => Ok(false),
-                e => Err(e),
-            }
-        }
+    let store = catalog.store();
+    match catalog.manifest().now(store).await? {
+        Some(seen) => exists_in(store, &seen, ident).await,
+        None => Ok(false),
+    }
+}
+
+async fn exists_in(store: &RootStore, seen: &Snapshot, ident: &NamespaceIdent) -> Result<bool> {
+    Ok(ident.is_root() || seen.namespace(store, ident).await?.is_some())
+}
+
+fn missing(ident: &NamespaceIdent) -> Error {
+    Error::NamespaceNotFound {
+        ident: ident.clone(),
     }
 }
 
@@ -106,10 +116,33 @@ pub(crate) async fn namespace_exists(catalog: &Catalog, ident: &NamespaceIdent) 
 pub(crate) async fn must_exist(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
     match namespace_exists(catalog, ident).await? {
         true => Ok(()),
-        false => Err(Error::NamespaceNotFound {
-            ident: ident.clone(),
-        }),
+        false => Err(missing(ident)),
     }
+}
+
+/// What the manifest holds before a new table of the id is made: its namespace, and nothing of its own id.
+async fn room_for(catalog: &Catalog, ident: &TableIdent) -> Result<Arc<Snapshot>> {
+    let (store, parent) = (catalog.store(), ident.namespace());
+    let Some(seen) = catalog.manifest().now(store).await? else {
+        return Err(missing(&parent));
+    };
+    must_have_room(store, &seen, ident).await?;
+    Ok(seen)
+}
+
+async fn must_have_room(store: &RootStore, seen: &Snapshot, ident: &TableIdent) -> Result<()> {
+    if seen.holds(store, ident.parts()).await? {
+        return Err(Error::TableAlreadyExists {
+            ident: ident.clone(),
+        });
+    }
+    for depth in 1..ident.parts().len() {
+        let above = NamespaceIdent::from(&ident.parts()[..depth]);
+        if !exists_in(store, seen, &above).await? {
+            return Err(missing(&ident.namespace()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the namespace is still there after something was put into it: who dropped it meanwhile looks again too,
@@ -149,31 +182,20 @@ struct NotRegistered {
 /// Registers the table of a slot under its id. When the answer is an error, the manifest itself tells what became of
 /// it.
 async fn register(catalog: &Catalog, slot: &Slot) -> Result<(), NotRegistered> {
-    let open = |error| NotRegistered {
-        error,
-        surely: true,
-    };
-    let base = catalog.child_base().await.map_err(open)?;
-    let mut request = RegisterTableRequest::new(slot.location.clone());
-    request.id = id_of(&slot.ident);
-    let Err(e) = base.register_table(request).await else {
+    let Err(error) = catalog.manifest().insert(catalog.store(), slot).await else {
         return Ok(());
     };
-    let subject = Subject::Table(&slot.ident);
-    let error = from_base(e, "register", subject, &catalog.store().redactor);
     match registered(catalog, &slot.ident).await {
         Ok(Some(found)) if found.location == slot.location => Ok(()),
-        Ok(Some(_)) => Err(open(Error::TableAlreadyExists {
-            ident: slot.ident.clone(),
-        })),
+        Ok(Some(_)) => Err(NotRegistered {
+            error: Error::TableAlreadyExists {
+                ident: slot.ident.clone(),
+            },
+            surely: true,
+        }),
+        // This was refused; after any other failure the row may appear yet.
         Ok(None) => {
-            // These were refused; after any other failure the row may appear yet.
-            let surely = matches!(
-                error,
-                Error::TableAlreadyExists { .. }
-                    | Error::NamespaceNotFound { .. }
-                    | Error::Conflict { .. }
-            );
+            let surely = matches!(error, Error::Conflict { .. });
             Err(NotRegistered { error, surely })
         }
         Err(_) => Err(NotRegistered {
@@ -183,49 +205,50 @@ async fn register(catalog: &Catalog, slot: &Slot) -> Result<(), NotRegistered> {
     }
 }
 
-/// Takes the table's row away; the data stays. Gives the location that it named just before.
-async fn deregister(catalog: &Catalog, ident: &TableIdent) -> Result<Option<String>> {
-    let base = catalog.child_base().await?;
-    let mut request = DeregisterTableRequest::new();
-    request.id = id_of(ident);
-    match base.deregister_table(request).await {
-        Ok(answer) => Ok(answer
-            .location
-            .and_then(|uri| catalog.store().location_of(&uri))),
-        Err(e) => {
-            let subject = Subject::Table(ident);
-            Err(from_base(
-                e,
-                "deregister",
-                subject,
-                &catalog.store().redactor,
-            ))
-        }
+/// Registers the slot after `seen`, and looks whether its namespace is still there: it may have been dropped in between.
+/// `false` if it was, and then the row is taken away again.
+async fn register_after(
+    catalog: &Catalog,
+    slot: &Slot,
+    seen: &Snapshot,
+) -> Result<bool, NotRegistered> {
+    register(catalog, slot).await?;
+    let (store, parent) = (catalog.store(), slot.ident.namespace());
+    // What failed is looked at again: the table is there.
+    if let Ok(now) = catalog.manifest().after_insert(store, seen, slot).await
+        && matches!(exists_in(store, &now, &parent).await, Ok(true))
+    {
+        return Ok(true);
     }
+    let there = match still_exists(catalog, &parent).await {
+        Ok(true) => return Ok(true),
+        Ok(false) => withdraw(catalog, &slot.ident).await.map(|()| false),
+        Err(e) => Err(e),
+    };
+    there.map_err(|error| NotRegistered {
+        error,
+        surely: false,
+    })
 }
 
-/// Makes the slot's directory, which nobody else knows yet, the table of its id. Whoever comes second takes away what
-/// it wrote.
-pub(crate) async fn publish(catalog: &Catalog, slot: &Slot) -> Result<()> {
-    let parent = slot.ident.namespace();
-    if let Err(failed) = register(catalog, slot).await {
-        if failed.surely {
-            drop::remove_litter(catalog, slot).await;
-        }
-        return Err(failed.error);
-    }
-    if !still_exists(catalog, &parent).await? {
-        withdraw(catalog, &slot.ident).await?;
+/// Makes the slot's directory, which nobody else knows yet, the table of its id, for which there was room. Whoever comes
+/// second takes away what it wrote.
+async fn publish(catalog: &Catalog, slot: &Slot, seen: &Snapshot) -> Result<()> {
+    let (error, litter) = match register_after(catalog, slot, seen).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => (missing(&slot.ident.namespace()), true),
+        Err(failed) => (failed.error, failed.surely),
+    };
+    if litter {
         drop::remove_litter(catalog, slot).await;
-        return Err(Error::NamespaceNotFound { ident: parent });
     }
-    Ok(())
+    Err(error)
 }
 
 /// Takes back a registration that came into a namespace which was dropped.
 async fn withdraw(catalog: &Catalog, ident: &TableIdent) -> Result<()> {
-    match deregister(catalog, ident).await {
-        Ok(_) | Err(Error::TableNotFound { .. }) => Ok(()),
-        Err(e) => Err(e),
+    match registered(catalog, ident).await? {
+        Some(_) => catalog.manifest().delete(catalog.store(), ident).await,
+        None => Ok(()),
     }
 }

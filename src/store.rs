@@ -31,8 +31,8 @@ mod slot;
 mod uri;
 
 pub(crate) use slot::Slot;
-pub(crate) use uri::join;
 use uri::{encode_segment, has_atomic_create, normalize_root, store_of};
+pub(crate) use uri::{join, uri_below};
 
 /// Tells the time of day. Decides when a drop counts as expired, never what is safe.
 pub trait Clock: fmt::Debug + Send + Sync {

@@ -19,7 +19,7 @@ use lance_namespace::{LanceNamespace, NamespaceError};
 use crate::catalog::Catalog;
 use crate::child;
 use crate::error::Error;
-use crate::ident::TableIdent;
+use crate::ident::{NamespaceIdent, TableIdent};
 use crate::root;
 use crate::root::status::TableState;
 use crate::store::Slot;
@@ -137,8 +137,14 @@ macro_rules! on_the_base {
                 &self,
                 request: DescribeNamespaceRequest,
             ) -> Result<DescribeNamespaceResponse> {
-                namespace_parts(&request.id)?;
-                self.cleaned(self.child_base().await?.describe_namespace(request).await)
+                let ident = NamespaceIdent::from(namespace_parts(&request.id)?);
+                let described = child::namespaces::describe(self, &ident).await;
+                let described = self.cleaned(described.map_err(Into::into))?.properties;
+                let recorded = ident.is_root() || !described.is_empty();
+                Ok(DescribeNamespaceResponse {
+                    properties: recorded.then(|| described.into_iter().collect()),
+                    ..Default::default()
+                })
             }
 
             async fn create_namespace(
@@ -156,8 +162,9 @@ macro_rules! on_the_base {
             }
 
             async fn namespace_exists(&self, request: NamespaceExistsRequest) -> Result<()> {
-                namespace_parts(&request.id)?;
-                self.cleaned(self.child_base().await?.namespace_exists(request).await)
+                let ident = NamespaceIdent::from(namespace_parts(&request.id)?);
+                let there = child::must_exist(self, &ident).await;
+                self.cleaned(there.map_err(Into::into))
             }
 
             async fn list_tables(&self, request: ListTablesRequest) -> Result<ListTablesResponse> {
@@ -199,8 +206,8 @@ macro_rules! on_the_base {
                 let ident = table_ident(&request.id)?;
                 if ident.is_child() {
                     child::check_existing(&ident)?;
-                    let found = self.child_base().await?.table_exists(request).await;
-                    return self.answer(&ident, found);
+                    let there = child::must_be_registered(self, &ident).await;
+                    return self.cleaned(there.map(|_| ()).map_err(Into::into));
                 }
                 match self.table_status(&ident).await? {
                     TableState::Live { .. } | TableState::Declared => Ok(()),
@@ -360,10 +367,7 @@ impl Catalog {
             return Ok(root::dropping_slot(self.store(), &ident)?);
         }
         child::check_existing(&ident)?;
-        match child::registered(self, &ident).await? {
-            Some(slot) => Ok(slot),
-            None => Err(child::not_registered(&ident).into()),
-        }
+        Ok(child::must_be_registered(self, &ident).await?)
     }
 
     async fn make_table(

@@ -6,7 +6,10 @@ use lance_namespace_impls::dir::manifest::ManifestNamespace;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::child::{check_new, drop, must_exist, publish, registered, registered_still};
+use crate::child::snapshot::Snapshot;
+use crate::child::{
+    check_new, drop, missing, must_have_room, publish, registered_in, registered_still, room_for,
+};
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
@@ -27,14 +30,20 @@ pub(crate) async fn create(request: CreateTable) -> Result<Dataset> {
     let ident = request.ident.clone();
     check_new(catalog.store(), &ident)?;
     request.check_data()?;
-    let Some(slot) = registered(&catalog, &ident).await? else {
-        must_exist(&catalog, &ident.namespace()).await?;
-        return create_new(request).await;
+    let store = catalog.store();
+    let Some(seen) = catalog.manifest().now(store).await? else {
+        return Err(missing(&ident.namespace()));
     };
-    over_registered(request, slot).await
+    match registered_in(store, &seen, &ident).await? {
+        Some(slot) => over_registered(request, slot).await,
+        None => {
+            must_have_room(store, &seen, &ident).await?;
+            create_new(request, &seen).await
+        }
+    }
 }
 
-async fn create_new(request: CreateTable) -> Result<Dataset> {
+async fn create_new(request: CreateTable, seen: &Snapshot) -> Result<Dataset> {
     let catalog = request.catalog.clone();
     let mode = request.mode;
     let slot = new_slot(&catalog, &request.ident)?;
@@ -43,7 +52,7 @@ async fn create_new(request: CreateTable) -> Result<Dataset> {
         .write(&slot, WriteDestination::Uri(&slot.uri), &params)
         .await?;
     let created = commit_private(&catalog, &slot, dest, &params, transaction).await?;
-    match publish(&catalog, &slot).await {
+    match publish(&catalog, &slot, seen).await {
         Ok(()) => Ok(created),
         Err(Error::TableAlreadyExists { .. }) if mode == CreateMode::ExistOk => {
             open_winner(&catalog, slot.ident).await
@@ -109,7 +118,10 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
                     None => true,
                 };
                 let wrote = before.is_none() || mode == CreateMode::Overwrite;
-                if dropped && wrote && matches!(drop::is_shared(&catalog, &slot).await, Ok(false)) {
+                if dropped
+                    && wrote
+                    && matches!(drop::is_shared_now(&catalog, &slot).await, Ok(false))
+                {
                     drop::remove_litter(&catalog, &slot).await;
                 }
                 Err(Error::Conflict {
@@ -141,19 +153,14 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
 pub(crate) async fn declare(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
     let store = catalog.store();
     check_new(store, ident)?;
-    if registered(catalog, ident).await?.is_some() {
-        return Err(Error::TableAlreadyExists {
-            ident: ident.clone(),
-        });
-    }
-    must_exist(catalog, &ident.namespace()).await?;
+    let seen = room_for(catalog, ident).await?;
     for _ in 0..MAX_ROUNDS {
         let slot = new_slot(catalog, ident)?;
         let reserved = join(&slot.table, ".lance-reserved")?;
         let content = Bytes::from(Uuid::new_v4().to_string());
         // A directory that was drawn twice belongs to the first who drew it.
         if let Created::New = store.create(&reserved, content).await? {
-            publish(catalog, &slot).await?;
+            publish(catalog, &slot, &seen).await?;
             return Ok(slot);
         }
     }

@@ -4,12 +4,13 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 
 use crate::catalog::Catalog;
-use crate::child::{check_existing, deregister, manifest, not_registered, registered};
+use crate::child::snapshot::Snapshot;
+use crate::child::{check_existing, manifest, not_registered, registered_in};
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::{DropOutcome, DroppedTable, MAX_ROUNDS};
 use crate::listing::Entry;
-use crate::store::{DELETE_BATCH, Slot};
+use crate::store::{DELETE_BATCH, RootStore, Slot};
 
 /// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
 /// another table's too stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
@@ -19,18 +20,18 @@ pub(crate) async fn drop_table(
     reason: Option<String>,
 ) -> Result<DroppedTable> {
     check_existing(ident)?;
-    let Some(mut slot) = registered(catalog, ident).await? else {
+    let (store, manifest) = (catalog.store(), catalog.manifest());
+    let Some(seen) = manifest.now(store).await? else {
         return Err(not_registered(ident));
     };
-    let store = catalog.store();
+    let Some(slot) = registered_in(store, &seen, ident).await? else {
+        return Err(not_registered(ident));
+    };
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    let gone = deregister(catalog, ident).await?;
-    if let Some(other) = gone.filter(|location| *location != slot.location) {
-        // Dropped and created again since the look: it is the new one that this drop took out.
-        slot = Slot::at(store, ident, &other)?;
-    }
+    manifest.delete(store, ident).await?;
     // Not before: whoever knows the location may have registered it again until then.
-    let outcome = if is_shared(catalog, &slot).await? {
+    let now = manifest.after_delete(store, &seen, ident.parts()).await?;
+    let outcome = if is_shared(store, &now, &slot).await? {
         DropOutcome::Deregistered
     } else {
         remove(catalog, &slot).await?;
@@ -45,9 +46,18 @@ pub(crate) async fn drop_table(
 }
 
 /// Whether another table is stored there too.
-pub(crate) async fn is_shared(catalog: &Catalog, slot: &Slot) -> Result<bool> {
-    let sharing = manifest::sharing(catalog.store(), &slot.ident, &slot.location);
+pub(super) async fn is_shared(store: &RootStore, now: &Snapshot, slot: &Slot) -> Result<bool> {
+    let sharing = now.sharing(store, &slot.ident, &slot.location);
     Ok(is_anothers(&slot.location) || !sharing.await?.is_empty())
+}
+
+/// The same, looked at now.
+pub(super) async fn is_shared_now(catalog: &Catalog, slot: &Slot) -> Result<bool> {
+    let store = catalog.store();
+    match catalog.manifest().now(store).await? {
+        Some(now) => is_shared(store, &now, slot).await,
+        None => Ok(is_anothers(&slot.location)),
+    }
 }
 
 /// Whether a location is, or is within, the namespace manifest or what belongs to a root table. A stock client may

@@ -1,100 +1,78 @@
 //! List tables and namespaces inside child namespaces.
 
 use futures::{StreamExt, TryStreamExt};
-use lance_namespace::LanceNamespace;
 use lance_namespace::models::{
     ListNamespacesRequest, ListNamespacesResponse, ListTablesRequest, ListTablesResponse,
 };
 
 use crate::catalog::Catalog;
-use crate::child::{manifest, must_exist};
-use crate::error::{Error, Result, Subject, from_base};
+use crate::child::manifest::{self, Row};
+use crate::child::{exists_in, missing};
+use crate::error::{Error, Result};
 use crate::ident::{NamespaceIdent, check_existing_parts};
 use crate::store::join;
 
 /// Tables looked at together where a listing looks at each.
 const PROBES: usize = 16;
 
-/// The base puts the id into a filter unescaped, and counts its bytes as characters.
-fn check_listable(ident: &NamespaceIdent) -> Result<()> {
+/// What a page holds, from the names of all there is: those after the token, in order.
+fn page(
+    mut names: Vec<String>,
+    after: Option<String>,
+    limit: Option<i32>,
+) -> (Vec<String>, Option<String>) {
+    names.sort_unstable();
+    if let Some(after) = after {
+        names.retain(|name| *name > after);
+    }
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    let Some(limit) = limit.filter(|limit| names.len() > *limit) else {
+        return (names, None);
+    };
+    names.truncate(limit);
+    let token = names.last().cloned();
+    (names, token)
+}
+
+/// What is directly in the namespace; that it exists is checked for the first page.
+async fn inside(
+    catalog: &Catalog,
+    ident: &NamespaceIdent,
+    what: &str,
+    limit: Option<i32>,
+    first: bool,
+) -> Result<Vec<Row>> {
     check_existing_parts(ident.parts())?;
-    match ident
-        .parts()
-        .iter()
-        .find(|p| !p.is_ascii() || p.contains('\''))
-    {
-        Some(part) => Err(Error::Unsupported {
-            message: format!(
-                "what is in a namespace with {part:?} in its id cannot be listed: only ASCII without quotes can"
-            ),
-        }),
-        None => Ok(()),
-    }
-}
-
-/// One page of the tables in a namespace; its id is in the request, and is not the root.
-pub(crate) async fn tables(
-    catalog: &Catalog,
-    request: ListTablesRequest,
-) -> Result<ListTablesResponse> {
-    let ident = NamespaceIdent::new(request.id.clone().unwrap_or_default());
-    check_listable(&ident)?;
-    if let Some(limit) = request.limit.filter(|l| *l < 1) {
+    if let Some(limit) = limit.filter(|l| *l < 1) {
         return Err(Error::InvalidInput {
-            message: format!("a page holds at least 1 table, the limit is {limit}"),
+            message: format!("a page holds at least 1 {what}, the limit is {limit}"),
         });
     }
-    let first = request.page_token.is_none();
-    let page = catalog.child_base().await?.list_tables(request).await;
-    let page = match page {
-        Ok(page) => page,
-        Err(e) => {
-            let subject = Subject::Namespace(&ident);
-            return Err(from_base(e, "list", subject, &catalog.store().redactor));
-        }
-    };
-    // The base lists a namespace that does not exist as an empty one.
-    if first && page.tables.is_empty() {
-        must_exist(catalog, &ident).await?;
-    }
-    Ok(page)
-}
-
-/// One page of the namespaces directly in a namespace.
-pub(crate) async fn namespaces(
-    catalog: &Catalog,
-    request: ListNamespacesRequest,
-) -> Result<ListNamespacesResponse> {
-    let ident = NamespaceIdent::new(request.id.clone().unwrap_or_default());
-    check_listable(&ident)?;
-    if let Some(limit) = request.limit.filter(|l| *l < 1) {
-        return Err(Error::InvalidInput {
-            message: format!("a page holds at least 1 namespace, the limit is {limit}"),
-        });
-    }
-    let first = request.page_token.is_none();
-    let page = catalog.child_base().await?.list_namespaces(request).await;
-    let page = match page {
-        Ok(page) => page,
-        // Without a manifest there is only the root, with nothing in it.
-        Err(e) => {
-            let subject = Subject::Namespace(&ident);
-            return Err(from_base(e, "list", subject, &catalog.store().redactor));
-        }
-    };
-    if first && page.namespaces.is_empty() {
-        must_exist(catalog, &ident).await?;
-    }
-    Ok(page)
-}
-
-/// Every table in every child namespace, by its parts joined with `$`: one scan of the manifest, and where only those
-/// that can be opened are wanted 1 request more for each.
-pub(crate) async fn all_tables(catalog: &Catalog, include_declared: bool) -> Result<Vec<String>> {
     let store = catalog.store();
-    let rows = manifest::all(store).await?;
-    let tables = rows.into_iter().filter(|r| r.is_table && r.id.len() > 1);
-    futures::stream::iter(tables)
+    let Some(seen) = catalog.manifest().now(store).await? else {
+        // Without a manifest there is only the root, with nothing in it.
+        return match ident.is_root() {
+            true => Ok(Vec::new()),
+            false => Err(missing(ident)),
+        };
+    };
+    if first && !exists_in(store, &seen, ident).await? {
+        return Err(missing(ident));
+    }
+    let mut rows = seen.below(store, ident).await?;
+    rows.retain(|row| row.id.len() == ident.parts().len() + 1);
+    Ok(rows)
+}
+
+/// Those of the tables that can be opened, or all: their ids joined with `$`, or their own names.
+async fn listed(
+    catalog: &Catalog,
+    rows: impl IntoIterator<Item = Row>,
+    include_declared: bool,
+    name_of: impl Fn(Row) -> String,
+) -> Result<Vec<String>> {
+    let (store, name_of) = (catalog.store(), &name_of);
+    futures::stream::iter(rows)
         .map(|row| async move {
             if !include_declared {
                 let location = row.location.as_deref().unwrap_or_default();
@@ -106,10 +84,55 @@ pub(crate) async fn all_tables(catalog: &Catalog, include_declared: bool) -> Res
                     return Ok(None);
                 }
             }
-            Ok(Some(row.id.join("$")))
+            Ok(Some(name_of(row)))
         })
         .buffered(PROBES)
         .try_filter_map(|found| async move { Ok(found) })
         .try_collect()
         .await
+}
+
+fn own_name(row: Row) -> String {
+    row.id.into_iter().next_back().unwrap_or_default()
+}
+
+/// One page of the tables in a namespace; its id is in the request, and is not the root.
+pub(crate) async fn tables(
+    catalog: &Catalog,
+    request: ListTablesRequest,
+) -> Result<ListTablesResponse> {
+    let ident = NamespaceIdent::new(request.id.unwrap_or_default());
+    let first = request.page_token.is_none();
+    let mut rows = inside(catalog, &ident, "table", request.limit, first).await?;
+    rows.retain(|row| row.is_table);
+    let declared = request.include_declared.unwrap_or(true);
+    let names = listed(catalog, rows, declared, own_name).await?;
+    let (names, token) = page(names, request.page_token, request.limit);
+    let mut response = ListTablesResponse::new(names);
+    response.page_token = token;
+    Ok(response)
+}
+
+/// One page of the namespaces directly in a namespace.
+pub(crate) async fn namespaces(
+    catalog: &Catalog,
+    request: ListNamespacesRequest,
+) -> Result<ListNamespacesResponse> {
+    let ident = NamespaceIdent::new(request.id.unwrap_or_default());
+    let first = request.page_token.is_none();
+    let mut rows = inside(catalog, &ident, "namespace", request.limit, first).await?;
+    rows.retain(|row| !row.is_table);
+    let names = rows.into_iter().map(own_name).collect();
+    let (names, token) = page(names, request.page_token, request.limit);
+    let mut response = ListNamespacesResponse::new(names);
+    response.page_token = token;
+    Ok(response)
+}
+
+/// Every table in every child namespace, by its parts joined with `$`: the look at the manifest, and where only those
+/// that can be opened are wanted 1 request more for each.
+pub(crate) async fn all_tables(catalog: &Catalog, include_declared: bool) -> Result<Vec<String>> {
+    let rows = manifest::all(catalog).await?;
+    let tables = rows.into_iter().filter(|r| r.is_table && r.id.len() > 1);
+    listed(catalog, tables, include_declared, |row| row.id.join("$")).await
 }

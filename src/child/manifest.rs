@@ -1,12 +1,12 @@
 //! `<root>/__manifest`: its creation, which has to happen once, and its rows.
 
-use arrow::array::{Array, AsArray};
-use futures::TryStreamExt;
-use lance::dataset::builder::DatasetBuilder;
-use lance_namespace_impls::dir::manifest::ManifestNamespace;
+use std::sync::Arc;
+
+use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, ObjectType};
 
 use crate::catalog::Catalog;
-use crate::error::{Error, Result, Subject, from_base, from_lance};
+use crate::child::snapshot::{Change, Raw, Snapshot, View};
+use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::{DELIMITER, NamespaceIdent, TableIdent};
 use crate::lifecycle::Patience;
 use crate::store::{RootStore, Slot};
@@ -14,7 +14,7 @@ use crate::store::{RootStore, Slot};
 /// The name of the manifest's directory.
 pub(crate) const NAME: &str = "__manifest";
 
-fn slot(store: &RootStore) -> Result<Slot> {
+pub(super) fn slot(store: &RootStore) -> Result<Slot> {
     Slot::at(store, &TableIdent::from(NAME), NAME)
 }
 
@@ -53,6 +53,10 @@ async fn create(store: &RootStore, slot: &Slot) -> Result<()> {
     if store.latest_manifest(&slot.table).await?.is_some() {
         return Ok(());
     }
+    base(store).await.map(|_| ())
+}
+
+async fn base(store: &RootStore) -> Result<ManifestNamespace> {
     let options = store
         .params
         .storage_options()
@@ -65,13 +69,13 @@ async fn create(store: &RootStore, slot: &Slot) -> Result<()> {
         store.store.clone(),
         store.base.clone(),
         false,
-        true,
+        false,
         None,
     )
     .await;
-    let subject = Subject::Namespace(&NamespaceIdent::root());
-    made.map(|_| ())
-        .map_err(|e| from_base(e, "create the manifest of", subject, &store.redactor))
+    let root = NamespaceIdent::root();
+    let subject = Subject::Namespace(&root);
+    made.map_err(|e| from_base(e, "open the manifest of", subject, &store.redactor))
 }
 
 /// One row of the manifest.
@@ -81,96 +85,196 @@ pub(crate) struct Row {
     pub(crate) is_table: bool,
     /// Relative to the root.
     pub(crate) location: Option<String>,
+    /// What is recorded with it, in JSON.
+    pub(crate) metadata: Option<String>,
 }
 
-/// The rows whose id satisfies the filter, in one scan; none where there is no manifest.
-async fn rows(store: &RootStore, filter: &str) -> Result<Vec<Row>> {
-    let slot = slot(store)?;
-    let failed = |e| from_lance(e, "read", &slot.ident, &store.redactor);
-    let opened = DatasetBuilder::from_uri(&slot.uri)
-        .with_store_params(store.params.clone())
-        .with_session(store.session.clone())
-        .load()
-        .await;
-    let dataset = match opened {
-        Ok(dataset) => dataset,
-        // Whether there is none is looked at only then: almost always there is one.
-        Err(e) => match store.latest_manifest(&slot.table).await? {
-            None => return Ok(Vec::new()),
-            Some(_) => return Err(failed(e)),
-        },
-    };
-    let mut scanner = dataset.scan();
-    scanner
-        .project(&["object_id", "object_type", "location"])
-        .and_then(|s| s.filter(filter))
-        .map_err(failed)?;
-    let mut batches = scanner.try_into_stream().await.map_err(failed)?;
-    let mut rows = Vec::new();
-    while let Some(batch) = batches.try_next().await.map_err(failed)? {
-        let column = |name: &str| {
-            let column = batch.column_by_name(name);
-            column
-                .and_then(|c| c.as_string_opt::<i32>())
-                .ok_or_else(|| Error::CorruptMetadata {
-                    path: slot.table.to_string(),
-                    message: format!("no text column {name}"),
-                })
-        };
-        let (ids, kinds, locations) = (
-            column("object_id")?,
-            column("object_type")?,
-            column("location")?,
-        );
-        for row in 0..batch.num_rows() {
-            rows.push(Row {
-                id: ids
-                    .value(row)
-                    .split(DELIMITER)
-                    .map(str::to_string)
-                    .collect(),
-                is_table: kinds.value(row) == "table",
-                location: locations
-                    .is_valid(row)
-                    .then(|| locations.value(row).to_string()),
-            });
+impl From<Raw<'_>> for Row {
+    fn from(raw: Raw<'_>) -> Self {
+        Self {
+            id: raw.id.split(DELIMITER).map(str::to_string).collect(),
+            is_table: raw.is_table(),
+            location: raw.location.map(str::to_string),
+            metadata: raw.metadata.map(str::to_string),
         }
     }
-    Ok(rows)
 }
 
-/// Every row: the requests of an open and a scan of the manifest.
-pub(crate) async fn all(store: &RootStore) -> Result<Vec<Row>> {
-    rows(store, "true").await
+/// The namespace manifest as this catalog sees it and writes to it.
+#[derive(Default)]
+pub(crate) struct Manifest {
+    view: View,
+    writer: tokio::sync::OnceCell<ManifestNamespace>,
 }
 
-/// What is in the namespace, at any depth.
-pub(crate) async fn below(store: &RootStore, namespace: &NamespaceIdent) -> Result<Vec<Row>> {
-    let prefix = namespace.parts().join("$").replace('\'', "''");
-    rows(store, &format!("starts_with(object_id, '{prefix}$')")).await
+impl Manifest {
+    /// As it is now, `None` where there is none: 1 HEAD while nothing is committed to it.
+    pub(crate) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+        self.view.now(store).await
+    }
+
+    /// The base that commits to it. Only for a manifest that is there: it makes one that is not.
+    pub(super) async fn writer(&self, store: &RootStore) -> Result<&ManifestNamespace> {
+        self.writer.get_or_try_init(|| base(store)).await
+    }
+
+    /// Adds the row of a table. Fails if there is a row of the id, whatever it is of.
+    pub(super) async fn insert(&self, store: &RootStore, slot: &Slot) -> Result<()> {
+        let entry = ManifestEntry {
+            object_id: object_id(slot.ident.parts()),
+            object_type: ObjectType::Table,
+            location: Some(slot.location.clone()),
+            metadata: None,
+        };
+        let writer = self.writer(store).await?;
+        let inserted = writer.insert_into_manifest_with_metadata(vec![entry], None);
+        let subject = Subject::Table(&slot.ident);
+        inserted
+            .await
+            .map_err(|e| from_base(e, "register", subject, &store.redactor))
+    }
+
+    /// Takes a table's row away; one that is gone is taken away.
+    pub(super) async fn delete(&self, store: &RootStore, ident: &TableIdent) -> Result<()> {
+        let id = object_id(ident.parts());
+        let writer = self.writer(store).await?;
+        let deleted = writer.delete_from_manifest(&id).await;
+        let subject = Subject::Table(ident);
+        deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))
+    }
+
+    /// As it is after the row of a slot was added to what was seen: 1 LIST if nothing else was committed since.
+    pub(super) async fn after_insert(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        slot: &Slot,
+    ) -> Result<Arc<Snapshot>> {
+        let id = object_id(slot.ident.parts());
+        let added = Change::Added(Raw {
+            id: &id,
+            kind: "table",
+            location: Some(&slot.location),
+            metadata: None,
+        });
+        self.view.after(store, seen, added).await
+    }
+
+    /// As it is after the row of an id was taken away from what was seen: 1 LIST if nothing else was committed since.
+    pub(super) async fn after_delete(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        parts: &[String],
+    ) -> Result<Arc<Snapshot>> {
+        let id = object_id(parts);
+        self.view.after(store, seen, Change::Removed(&id)).await
+    }
 }
 
-/// The tables other than `ident` that are stored at the location, above it or below it.
-pub(crate) async fn sharing(
-    store: &RootStore,
-    ident: &TableIdent,
-    location: &str,
-) -> Result<Vec<Row>> {
-    let within = |inner: &str, outer: &str| {
-        inner == outer
-            || inner
-                .strip_prefix(outer)
-                .is_some_and(|rest| rest.starts_with('/'))
-    };
-    let mut found = rows(store, "object_type = 'table'").await?;
-    found.retain(|row| {
-        row.id != ident.parts()
-            && row.location.as_deref().is_some_and(|l| {
-                let l = l.trim_matches('/');
-                within(l, location) || within(location, l)
-            })
-    });
-    Ok(found)
+fn object_id(parts: &[String]) -> String {
+    parts.join("$")
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+impl Snapshot {
+    async fn find(&self, store: &RootStore, parts: &[String]) -> Result<Option<Row>> {
+        let id = object_id(parts);
+        let filter = format!("object_id = {}", quoted(&id));
+        let mut rows = self
+            .select(store, Some(&filter), |raw| raw.id == id)
+            .await?;
+        match rows.len() {
+            0 | 1 => Ok(rows.pop()),
+            n => Err(Error::CorruptMetadata {
+                path: NAME.to_string(),
+                message: format!("{n} rows of {id:?}"),
+            }),
+        }
+    }
+
+    /// Whether the id is taken, by a table or by a namespace.
+    pub(super) async fn holds(&self, store: &RootStore, parts: &[String]) -> Result<bool> {
+        Ok(self.find(store, parts).await?.is_some())
+    }
+
+    pub(super) async fn table(&self, store: &RootStore, ident: &TableIdent) -> Result<Option<Row>> {
+        let found = self.find(store, ident.parts()).await?;
+        Ok(found.filter(|row| row.is_table))
+    }
+
+    pub(super) async fn namespace(
+        &self,
+        store: &RootStore,
+        ident: &NamespaceIdent,
+    ) -> Result<Option<Row>> {
+        let found = self.find(store, ident.parts()).await?;
+        Ok(found.filter(|row| !row.is_table))
+    }
+
+    /// Every row.
+    pub(super) async fn all(&self, store: &RootStore) -> Result<Vec<Row>> {
+        self.select(store, None, |_| true).await
+    }
+
+    /// What is in the namespace, at any depth.
+    pub(super) async fn below(
+        &self,
+        store: &RootStore,
+        namespace: &NamespaceIdent,
+    ) -> Result<Vec<Row>> {
+        let prefix = match namespace.is_root() {
+            true => String::new(),
+            false => format!("{}$", object_id(namespace.parts())),
+        };
+        let filter = format!("starts_with(object_id, {})", quoted(&prefix));
+        self.select(store, Some(&filter), |raw| raw.id.starts_with(&prefix))
+            .await
+    }
+
+    /// The tables other than `ident` that are stored at the location, above it or below it.
+    pub(super) async fn sharing(
+        &self,
+        store: &RootStore,
+        ident: &TableIdent,
+        location: &str,
+    ) -> Result<Vec<Row>> {
+        let within = |inner: &str, outer: &str| {
+            inner == outer
+                || inner
+                    .strip_prefix(outer)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        };
+        let id = object_id(ident.parts());
+        self.select(store, Some("object_type = 'table'"), |raw| {
+            let there = raw.location.map(|l| l.trim_matches('/'));
+            raw.is_table()
+                && raw.id != id
+                && there.is_some_and(|l| within(l, location) || within(location, l))
+        })
+        .await
+    }
+}
+
+/// Every row; none where there is no manifest.
+pub(crate) async fn all(catalog: &Catalog) -> Result<Vec<Row>> {
+    let store = catalog.store();
+    match catalog.manifest().now(store).await? {
+        Some(seen) => seen.all(store).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What is in the namespace, at any depth; nothing where there is no manifest.
+pub(super) async fn below(catalog: &Catalog, namespace: &NamespaceIdent) -> Result<Vec<Row>> {
+    let store = catalog.store();
+    match catalog.manifest().now(store).await? {
+        Some(seen) => seen.below(store, namespace).await,
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Waits a little, in growing steps, while a row that others are about to write is not there.

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use lance_namespace::LanceNamespace;
-use lance_namespace::models::{
-    CreateNamespaceRequest, DescribeNamespaceRequest, DropNamespaceRequest,
-};
+use lance_namespace::models::{CreateNamespaceRequest, DropNamespaceRequest};
 
 use crate::catalog::Catalog;
-use crate::child::{manifest, must_exist, still_exists};
+use crate::child::{manifest, missing, must_exist, still_exists};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::{NamespaceIdent, check_existing_parts, check_new_parts};
 
@@ -34,19 +32,26 @@ fn base_error(
 
 pub(crate) async fn describe(catalog: &Catalog, ident: &NamespaceIdent) -> Result<Namespace> {
     check_existing_parts(ident.parts())?;
-    let mut request = DescribeNamespaceRequest::new();
-    request.id = Some(ident.parts().to_vec());
-    let described = catalog.child_base().await?.describe_namespace(request);
-    let described = described
-        .await
-        .map_err(|e| base_error(catalog, "describe", ident, e))?;
+    let store = catalog.store();
+    let found = match catalog.manifest().now(store).await? {
+        _ if ident.is_root() => None,
+        Some(seen) => Some(
+            seen.namespace(store, ident)
+                .await?
+                .ok_or_else(|| missing(ident))?,
+        ),
+        None => return Err(missing(ident)),
+    };
+    let properties = match found.and_then(|row| row.metadata) {
+        Some(recorded) => serde_json::from_str(&recorded).map_err(|e| Error::CorruptMetadata {
+            path: manifest::NAME.to_string(),
+            message: format!("the properties of {ident}: {e}"),
+        })?,
+        None => BTreeMap::new(),
+    };
     Ok(Namespace {
         ident: ident.clone(),
-        properties: described
-            .properties
-            .unwrap_or_default()
-            .into_iter()
-            .collect(),
+        properties,
     })
 }
 
@@ -105,7 +110,8 @@ async fn insert(
     request.id = Some(ident.parts().to_vec());
     let properties: HashMap<_, _> = properties.clone().into_iter().collect();
     request.properties = (!properties.is_empty()).then_some(properties);
-    let Err(e) = catalog.child_base().await?.create_namespace(request).await else {
+    let writer = catalog.manifest().writer(catalog.store()).await?;
+    let Err(e) = writer.create_namespace(request).await else {
         return Ok(());
     };
     let error = base_error(catalog, "create", ident, e);
@@ -130,7 +136,8 @@ pub(crate) async fn put_back(catalog: &Catalog, ident: &NamespaceIdent) -> Resul
 async fn remove(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
     let mut request = DropNamespaceRequest::new();
     request.id = Some(ident.parts().to_vec());
-    let dropped = catalog.child_base().await?.drop_namespace(request).await;
+    let writer = catalog.manifest().writer(catalog.store()).await?;
+    let dropped = writer.drop_namespace(request).await;
     dropped
         .map(|_| ())
         .map_err(|e| base_error(catalog, "drop", ident, e))
@@ -147,7 +154,7 @@ pub(crate) async fn drop(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()
     // Also finds that it is not there, without writing.
     let namespace = describe(catalog, ident).await?;
     remove(catalog, ident).await?;
-    if manifest::below(catalog.store(), ident).await?.is_empty() {
+    if manifest::below(catalog, ident).await?.is_empty() {
         return Ok(());
     }
     let mut patience = manifest::patience();

@@ -35,8 +35,7 @@ pub(crate) async fn examine(
     dirs: Vec<String>,
     dry_run: bool,
 ) -> Result<(usize, Vec<Finding>)> {
-    let store = catalog.store();
-    let rows = manifest::all(store).await?;
+    let rows = manifest::all(catalog).await?;
     let mut findings = missing_namespaces(catalog, &rows, dry_run).await;
     for row in rows.iter().filter(|r| r.is_table && r.id.len() == 1) {
         let own = format!("{}.lance", row.id[0]);

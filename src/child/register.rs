@@ -3,8 +3,7 @@
 use crate::catalog::Catalog;
 use crate::child::drop::{is_anothers, is_root_table};
 use crate::child::{
-    check_existing, check_new, deregister, manifest, must_exist, not_registered, register,
-    registered, still_exists, withdraw,
+    check_existing, check_new, missing, not_registered, register_after, registered_in, room_for,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
@@ -19,19 +18,14 @@ pub(crate) async fn register_table(
     let store = catalog.store();
     check_new(store, ident)?;
     let slot = Slot::at(store, ident, &relative(store, location)?)?;
-    must_exist(catalog, &ident.namespace()).await?;
-    if registered(catalog, ident).await?.is_some() {
-        return Err(Error::TableAlreadyExists {
-            ident: ident.clone(),
-        });
-    }
+    let seen = room_for(catalog, ident).await?;
     if store.latest_manifest(&slot.table).await?.is_none() {
         return Err(Error::TableNotFound {
             ident: ident.clone(),
             reason: format!("there is no version of a table at {:?}", slot.location),
         });
     }
-    let sharing = manifest::sharing(store, ident, &slot.location).await?;
+    let sharing = seen.sharing(store, ident, &slot.location).await?;
     // An id of one part that is registered elsewhere than at its own directory names no table of ours.
     if let Some(other) = sharing.iter().find(|row| row.id.len() > 1) {
         return Err(Error::InvalidInput {
@@ -41,14 +35,11 @@ pub(crate) async fn register_table(
             ),
         });
     }
-    register(catalog, &slot).await.map_err(|e| e.error)?;
-    if !still_exists(catalog, &ident.namespace()).await? {
-        withdraw(catalog, ident).await?;
-        return Err(Error::NamespaceNotFound {
-            ident: ident.namespace(),
-        });
+    let there = register_after(catalog, &slot, &seen).await;
+    match there.map_err(|e| e.error)? {
+        true => Ok(slot),
+        false => Err(missing(&ident.namespace())),
     }
-    Ok(slot)
 }
 
 /// A location below the root that can be a child table's, relative to the root.
@@ -83,12 +74,13 @@ fn relative(store: &RootStore, location: &str) -> Result<String> {
 /// Takes the table out of its namespace; its data stays at the location that is returned.
 pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
     check_existing(ident)?;
-    let Some(slot) = registered(catalog, ident).await? else {
+    let (store, manifest) = (catalog.store(), catalog.manifest());
+    let Some(seen) = manifest.now(store).await? else {
         return Err(not_registered(ident));
     };
-    let gone = deregister(catalog, ident).await?;
-    match gone.filter(|location| *location != slot.location) {
-        Some(other) => Slot::at(catalog.store(), ident, &other),
-        None => Ok(slot),
-    }
+    let Some(slot) = registered_in(store, &seen, ident).await? else {
+        return Err(not_registered(ident));
+    };
+    manifest.delete(store, ident).await?;
+    Ok(slot)
 }

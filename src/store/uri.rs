@@ -27,6 +27,17 @@ pub(crate) fn join(base: &Path, name: &str) -> Result<Path> {
     }
 }
 
+/// The URI of a location below the root, as the base spells it.
+pub(crate) fn uri_below(root: &str, location: &str) -> Option<String> {
+    let mut url = uri_to_url(root).ok()?;
+    url.path_segments_mut()
+        .ok()?
+        .pop_if_empty()
+        .extend(location.split('/').filter(|segment| !segment.is_empty()));
+    url.set_query(None);
+    Some(url.to_string())
+}
+
 /// Scheme and host of a URI; a plain path is a `file` URL.
 pub(super) fn store_of(uri: &str) -> Option<(String, Option<String>)> {
     let url = uri_to_url(uri).ok()?;

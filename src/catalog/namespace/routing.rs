@@ -227,8 +227,8 @@ impl Catalog {
     pub(super) async fn base_to_alter(&self, id: &Id) -> Result<&DirectoryNamespace> {
         let base = self.base_of(id).await?;
         let ident = table_ident(id)?;
-        if ident.is_child() && child::registered(self, &ident).await?.is_none() {
-            return Err(child::not_registered(&ident).into());
+        if ident.is_child() {
+            child::must_be_registered(self, &ident).await?;
         }
         Ok(base)
     }

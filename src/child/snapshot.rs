@@ -1,0 +1,304 @@
+//! `__manifest` at one version, remembered from look to look.
+//!
+//! A version of a Lance table never changes, so its rows are read once, by whichever look comes first; each later look
+//! asks the store only whether there is a later version. What the catalog's own commit made of a version is known
+//! without reading it, when no other commit came in between.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use futures::TryStreamExt;
+use lance::dataset::Dataset;
+use lance::dataset::builder::DatasetBuilder;
+use lance_namespace_impls::dir::manifest_feature_flags::ensure_readable;
+
+use super::manifest::{NAME, Row, slot};
+use crate::error::{Error, Result, Subject, from_base};
+use crate::ident::TableIdent;
+use crate::store::RootStore;
+
+/// Rows that are remembered, at about 150 bytes each. A larger manifest is scanned with a filter at each look.
+const KEPT: usize = 100_000;
+
+/// Batches that the rows are kept in; each row that is added comes in one of its own.
+const BATCHES: usize = 64;
+
+const COLUMNS: [&str; 4] = ["object_id", "object_type", "location", "metadata"];
+
+/// A row as it is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw<'a> {
+    pub(super) id: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) location: Option<&'a str>,
+    pub(super) metadata: Option<&'a str>,
+}
+
+impl Raw<'_> {
+    pub(super) fn is_table(self) -> bool {
+        self.kind == "table"
+    }
+}
+
+/// What a commit of the catalog's own does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change<'a> {
+    Added(Raw<'a>),
+    Removed(&'a str),
+}
+
+/// The namespace manifest at one version.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    dataset: Dataset,
+    /// All rows, unless they are too many to keep.
+    rows: Option<Vec<RecordBatch>>,
+}
+
+/// The latest version that this process has seen.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    seen: Mutex<Option<Arc<Snapshot>>>,
+}
+
+fn failed(store: &RootStore, e: lance_core::Error) -> Error {
+    let ident = TableIdent::from(NAME);
+    from_base(e, "read", Subject::Table(&ident), &store.redactor)
+}
+
+fn version_of(dataset: &Dataset) -> u64 {
+    dataset.manifest().version
+}
+
+/// As the manifest itself tells it, without a request.
+fn count_of(dataset: &Dataset) -> Option<usize> {
+    let fragments = dataset.manifest().fragments.iter();
+    fragments.map(|fragment| fragment.num_rows()).sum()
+}
+
+async fn scan(
+    store: &RootStore,
+    dataset: &Dataset,
+    filter: Option<&str>,
+) -> Result<Vec<RecordBatch>> {
+    let mut scanner = dataset.scan();
+    scanner.project(&COLUMNS).map_err(|e| failed(store, e))?;
+    if let Some(filter) = filter {
+        scanner.filter(filter).map_err(|e| failed(store, e))?;
+    }
+    let batches = scanner.try_into_stream().await;
+    let batches = batches.map_err(|e| failed(store, e))?;
+    batches.try_collect().await.map_err(|e| failed(store, e))
+}
+
+/// The rows of a batch, in order.
+fn raws(batch: &RecordBatch) -> Result<impl Iterator<Item = Raw<'_>>> {
+    let column = |name: &str| {
+        let column = batch.column_by_name(name);
+        column
+            .and_then(|c| c.as_string_opt::<i32>())
+            .ok_or_else(|| Error::CorruptMetadata {
+                path: NAME.to_string(),
+                message: format!("no text column {name}"),
+            })
+    };
+    let [ids, kinds, locations, metadata] = COLUMNS.map(column);
+    let (ids, kinds, locations, metadata) = (ids?, kinds?, locations?, metadata?);
+    let text = |column: &'_ StringArray, row: usize| column.is_valid(row);
+    Ok((0..batch.num_rows()).map(move |row| Raw {
+        id: ids.value(row),
+        kind: kinds.value(row),
+        location: text(locations, row).then(|| locations.value(row)),
+        metadata: text(metadata, row).then(|| metadata.value(row)),
+    }))
+}
+
+fn schema() -> SchemaRef {
+    let fields = COLUMNS.map(|name| Field::new(name, DataType::Utf8, true));
+    Arc::new(Schema::new(fields.to_vec()))
+}
+
+fn batch_of(raw: Raw<'_>) -> Result<RecordBatch> {
+    let values = [Some(raw.id), Some(raw.kind), raw.location, raw.metadata];
+    let columns = values.map(|value| -> ArrayRef { Arc::new(StringArray::from(vec![value])) });
+    RecordBatch::try_new(schema(), columns.to_vec()).map_err(corrupt)
+}
+
+fn corrupt(e: arrow::error::ArrowError) -> Error {
+    Error::CorruptMetadata {
+        path: NAME.to_string(),
+        message: e.to_string(),
+    }
+}
+
+impl Snapshot {
+    /// The rows that a predicate keeps. The filter says the same or less in SQL, for a manifest that has to be scanned.
+    pub(super) async fn select(
+        &self,
+        store: &RootStore,
+        filter: Option<&str>,
+        keep: impl Fn(Raw<'_>) -> bool,
+    ) -> Result<Vec<Row>> {
+        let scanned;
+        let batches = match &self.rows {
+            Some(rows) => rows,
+            None => {
+                scanned = scan(store, &self.dataset, filter).await?;
+                &scanned
+            }
+        };
+        let mut kept = Vec::new();
+        for batch in batches {
+            kept.extend(raws(batch)?.filter(|raw| keep(*raw)).map(Row::from));
+        }
+        Ok(kept)
+    }
+
+    async fn load(store: &RootStore, dataset: Dataset) -> Result<Self> {
+        ensure_readable(dataset.metadata()).map_err(|e| failed(store, e))?;
+        let few = count_of(&dataset).is_some_and(|count| count <= KEPT);
+        let rows = match few {
+            true => Some(scan(store, &dataset, None).await?),
+            false => None,
+        };
+        Ok(Self { dataset, rows })
+    }
+
+    /// The rows after a change; `None` where this one cannot tell.
+    fn changed(&self, change: Change<'_>) -> Result<Option<Vec<RecordBatch>>> {
+        let Some(mut rows) = self.rows.clone() else {
+            return Ok(None);
+        };
+        match change {
+            Change::Added(raw) => {
+                rows.push(batch_of(raw)?);
+                if rows.len() > BATCHES {
+                    rows = vec![concat_batches(&schema(), &rows).map_err(corrupt)?];
+                }
+            }
+            Change::Removed(id) => {
+                for batch in &mut rows {
+                    let keep: Vec<bool> = raws(batch)?.map(|raw| raw.id != id).collect();
+                    if keep.contains(&false) {
+                        *batch = filter_record_batch(batch, &keep.into()).map_err(corrupt)?;
+                    }
+                }
+            }
+        }
+        Ok(Some(rows))
+    }
+
+    async fn is_latest(&self, store: &RootStore) -> Result<bool> {
+        let table = slot(store)?.table;
+        let version = version_of(&self.dataset);
+        // Old clients clean old versions up, so that the next one may be gone and a later one there.
+        let config = &self.dataset.manifest().config;
+        if config.keys().any(|k| k.starts_with("lance.auto_cleanup.")) {
+            let latest = store.latest_manifest(&table).await?;
+            return Ok(latest.is_some_and(|latest| latest.version == version));
+        }
+        let scheme = self.dataset.manifest_location().naming_scheme;
+        let next = store.commit_handler.version_exists(
+            &table,
+            version + 1,
+            store.store.inner.as_ref(),
+            scheme,
+        );
+        let next = next.await;
+        let next = next.map_err(|e| store.storage_via_lance("look for a version of", &table, e))?;
+        Ok(!next)
+    }
+}
+
+impl View {
+    fn seen(&self) -> Option<Arc<Snapshot>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+
+    fn remember(&self, snapshot: Snapshot) -> Arc<Snapshot> {
+        let snapshot = Arc::new(snapshot);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let later =
+            |seen: &Arc<Snapshot>| version_of(&seen.dataset) >= version_of(&snapshot.dataset);
+        if !seen.as_ref().is_some_and(later) {
+            *seen = Some(Arc::clone(&snapshot));
+        }
+        snapshot
+    }
+
+    /// The manifest as it is now, `None` where there is none: 1 HEAD while nothing is committed to it; 1 LIST and the
+    /// reads of the manifest and its rows more after a commit, and where this process has not seen it yet.
+    pub(crate) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+        let Some(seen) = self.seen() else {
+            return self.open(store).await;
+        };
+        if seen.is_latest(store).await? {
+            return Ok(Some(seen));
+        }
+        self.latest(store, &seen, None).await.map(Some)
+    }
+
+    /// The same after a commit of this process that followed `seen`: 1 LIST, and the reads only if the commit was not
+    /// the one after it.
+    pub(super) async fn after(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        change: Change<'_>,
+    ) -> Result<Arc<Snapshot>> {
+        self.latest(store, seen, Some(change)).await
+    }
+
+    async fn latest(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        change: Option<Change<'_>>,
+    ) -> Result<Arc<Snapshot>> {
+        let mut dataset = seen.dataset.clone();
+        let latest = dataset.checkout_latest().await;
+        latest.map_err(|e| failed(store, e))?;
+        if let Some(change) = change {
+            let (before, after) = (count_of(&seen.dataset), count_of(&dataset));
+            let expected = match change {
+                Change::Added(_) => before.map(|n| n + 1),
+                Change::Removed(_) => before.and_then(|n| n.checked_sub(1)),
+            };
+            let next = version_of(&dataset) == version_of(&seen.dataset) + 1;
+            // What one commit takes away, another process may have taken away: it is the same then, and one row.
+            if next && after.is_some() && after == expected {
+                let rows = seen.changed(change)?;
+                return Ok(self.remember(Snapshot { dataset, rows }));
+            }
+        }
+        if let Some(seen) = self.seen()
+            && version_of(&seen.dataset) == version_of(&dataset)
+        {
+            return Ok(seen);
+        }
+        let snapshot = Snapshot::load(store, dataset).await?;
+        Ok(self.remember(snapshot))
+    }
+
+    async fn open(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+        let slot = slot(store)?;
+        let opened = DatasetBuilder::from_uri(&slot.uri)
+            .with_store_params(store.params.clone())
+            .with_session(store.session.clone())
+            .load()
+            .await;
+        let dataset = match opened {
+            Ok(dataset) => dataset,
+            // Whether there is none is looked at only then: almost always there is one.
+            Err(e) => match store.latest_manifest(&slot.table).await? {
+                None => return Ok(None),
+                Some(_) => return Err(failed(store, e)),
+            },
+        };
+        let snapshot = Snapshot::load(store, dataset).await?;
+        Ok(Some(self.remember(snapshot)))
+    }
+}
