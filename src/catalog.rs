@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
-use crate::child::manifest::Manifest;
+use crate::child::{self, manifest::Manifest};
 #[allow(unused_imports)] // For the links in the docs.
 use crate::error::Error;
 use crate::error::Result;
@@ -135,8 +135,8 @@ impl Catalog {
     /// LIST of the table's data when they are more than 16), 1 PUT, 1 DELETE.
     ///
     /// In a namespace the table is written to a directory of its own and then registered, so that it is there wholly or
-    /// not at all: beside Lance's own write and commit the base's look-ups of id and namespace, twice, and one commit to
-    /// the namespace manifest. Over a declared or a live table as at the root.
+    /// not at all: beside Lance's own write and commit 1 HEAD, one commit to the namespace manifest (8 requests) and 1 LIST;
+    /// some reads more after commits of others. Over a declared or a live table as at the root.
     ///
     /// # Errors
     /// [`Error::InvalidIdent`] before any I/O; [`Error::TableAlreadyExists`] by mode; [`Error::NamespaceNotFound`];
@@ -151,8 +151,8 @@ impl Catalog {
     }
 
     /// Declares a table: reserves the name, without data, for a later [`create_table`](Self::create_table) or a
-    /// writer of Lance's own. Returns the URI to write to. 6 requests; in a namespace 1 PUT beside the base's look-ups and
-    /// commit to the manifest.
+    /// writer of Lance's own. Returns the URI to write to. 6 requests; in a namespace 1 HEAD, 1 PUT, one commit to the
+    /// namespace manifest (8 requests) and 1 LIST.
     ///
     /// # Errors
     /// [`Error::TableAlreadyExists`] for a live or declared name, [`Error::TableDropped`] for a dropped one.
@@ -163,7 +163,8 @@ impl Catalog {
     /// Opens a table as a Lance `Dataset`: the latest version, or the one that the returned [`OpenTable`] is told.
     ///
     /// Cost: Lance's own open, and beside it 2 GET and the resolution of the manifest once more; no more round trips
-    /// than Lance's own open. In a namespace: the base's look-up in the manifest, then Lance's own open.
+    /// than Lance's own open. In a namespace: 1 HEAD, then Lance's own open; some reads more after commits to the
+    /// namespace manifest by others.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::TableDeregistered`], [`Error::TableNotFound`] (which says whether the table
@@ -194,14 +195,19 @@ impl Catalog {
     }
 
     /// The state of a name: 3 requests together (read tombstone, list directory, find the latest version), and then 1
-    /// more where the table is dropped (read the claim) or deregistered (read the marker). A snapshot of no single moment: what matters is decided by the operations.
+    /// more where the table is dropped (read the claim) or deregistered (read the marker). In a namespace 1 HEAD, and then 2
+    /// together. A snapshot of no single moment: what matters is decided by the operations.
     pub async fn table_status(&self, ident: impl Into<TableIdent>) -> Result<TableState> {
         table_state(self, &ident.into()).await
     }
 
-    /// Whether the table can be opened; the cost of [`table_status`](Self::table_status).
+    /// Whether the table can be opened; the cost of [`table_status`](Self::table_status), in a namespace 1 request less.
     pub async fn table_exists(&self, ident: impl Into<TableIdent>) -> Result<bool> {
-        Ok(self.table_status(ident).await?.is_live())
+        let ident = ident.into();
+        match ident.is_child() {
+            true => child::open::exists(self, &ident).await,
+            false => Ok(table_state(self, &ident).await?.is_live()),
+        }
     }
 
     /// Drops a table: hides it from everybody and keeps everything; await the returned [`DropTable`]. A table in a
@@ -209,7 +215,8 @@ impl Catalog {
     ///
     /// Cost: 5 requests in 4 round trips whatever the table's size, hidden after the second; with the old manifest
     /// names 1 LIST for each 1,000 versions. While a create or an overwrite of the table is being committed, the drop
-    /// waits for it.
+    /// waits for it. In a namespace: 1 LIST, one commit to the namespace manifest (8 requests), 1 LIST, and ⌈K/1000⌉ LIST and
+    /// bulk deletes and 1 LIST for a table of K objects.
     ///
     /// # Errors
     /// [`Error::TableNotFound`] when there is none, also when somebody else dropped it first; [`Error::Conflict`] when a purge

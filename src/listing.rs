@@ -162,8 +162,8 @@ impl ListTables {
         }
     }
 
-    /// List the tables directly in this namespace instead of the root's, sorted: one scan of the namespace manifest a
-    /// page, whatever its size.
+    /// List the tables directly in this namespace instead of the root's, sorted: 1 HEAD a page, whatever its
+    /// size, and some reads more after commits to the namespace manifest by others.
     pub fn namespace(mut self, namespace: impl Into<NamespaceIdent>) -> Self {
         self.namespace = namespace.into();
         self

@@ -39,11 +39,11 @@ impl Catalog {
         namespaces::describe(self, &ident.into()).await
     }
 
-    /// The names of the namespaces directly in this one, sorted: one scan of the manifest.
+    /// The names of the namespaces directly in this one, sorted: 1 HEAD, and some reads more after commits to the namespace
+    /// manifest by others.
     ///
     /// # Errors
-    /// [`Error::NamespaceNotFound`]; [`Error::Unsupported`] in a namespace that another client gave a name with a quote or
-    /// outside ASCII.
+    /// [`Error::NamespaceNotFound`].
     pub async fn list_namespaces(&self, ident: impl Into<NamespaceIdent>) -> Result<Vec<String>> {
         let mut request = ListNamespacesRequest::new();
         request.id = Some(ident.into().parts().to_vec());

@@ -1,6 +1,10 @@
 //! Drop tables in child namespaces: immediate and final in this version.
 
-use futures::TryStreamExt;
+use std::pin::Pin;
+
+use futures::stream::{BoxStream, Peekable, TryChunks};
+use futures::{StreamExt, TryStreamExt};
+use object_store::ObjectMeta;
 use object_store::path::Path;
 
 use crate::catalog::Catalog;
@@ -21,20 +25,23 @@ pub(crate) async fn drop_table(
 ) -> Result<DroppedTable> {
     check_existing(ident)?;
     let (store, manifest) = (catalog.store(), catalog.manifest());
-    let Some(seen) = manifest.now(store).await? else {
+    let Some(seen) = manifest.now_listed(store).await? else {
         return Err(not_registered(ident));
     };
     let Some(slot) = registered_in(store, &seen, ident).await? else {
         return Err(not_registered(ident));
     };
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    manifest.delete(store, ident).await?;
+    manifest.delete(store, &seen, ident).await?;
     // Not before: whoever knows the location may have registered it again until then.
-    let now = manifest.after_delete(store, &seen, ident.parts()).await?;
+    let now = manifest.after_delete(store, &seen, ident.parts());
+    let mut listing = batches(store, &slot);
+    let (now, ()) = tokio::join!(now, begin(&mut listing));
+    let now = now?;
     let outcome = if is_shared(store, &now, &slot).await? {
         DropOutcome::Deregistered
     } else {
-        remove(catalog, &slot).await?;
+        remove(catalog, &slot, listing).await?;
         DropOutcome::Deleted
     };
     Ok(DroppedTable::immediate(
@@ -74,18 +81,31 @@ pub(crate) fn is_root_table(location: &str) -> bool {
     !location.contains('/') && location.ends_with(".lance")
 }
 
-/// Deletes the slot's directory, page by page as it is listed, until nothing is listed.
-async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
-    let store = catalog.store();
-    if store.local_path(&slot.table).is_some() {
-        return catalog
-            .lifecycle()
-            .remove_dir(&slot.table)
-            .await
-            .map(|_| ());
+/// What is listed of a directory, in batches; of none on local disk, where the directory is removed.
+type Batches<'a> = Option<Peekable<TryChunks<BoxStream<'a, Result<ObjectMeta>>>>>;
+
+fn batches<'a>(store: &'a RootStore, slot: &'a Slot) -> Batches<'a> {
+    match store.local_path(&slot.table) {
+        Some(_) => None,
+        None => Some(store.list(&slot.table).try_chunks(DELETE_BATCH).peekable()),
     }
+}
+
+/// Sends for the first batch.
+async fn begin(listing: &mut Batches<'_>) {
+    if let Some(listing) = listing {
+        Pin::new(listing).peek().await;
+    }
+}
+
+/// Deletes the slot's directory, page by page as it is listed, until nothing is listed.
+async fn remove<'a>(catalog: &'a Catalog, slot: &'a Slot, begun: Batches<'a>) -> Result<()> {
+    let store = catalog.store();
+    let Some(mut listing) = begun else {
+        let removed = catalog.lifecycle().remove_dir(&slot.table).await;
+        return removed.map(|_| ());
+    };
     for _ in 0..MAX_ROUNDS {
-        let mut listing = store.list(&slot.table).try_chunks(DELETE_BATCH);
         let mut empty = true;
         while let Some(batch) = listing.try_next().await.map_err(|e| e.1)? {
             empty = false;
@@ -95,6 +115,7 @@ async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
         if empty {
             return Ok(());
         }
+        listing = store.list(&slot.table).try_chunks(DELETE_BATCH).peekable();
     }
     Err(Error::Conflict {
         ident: slot.ident.clone(),
@@ -104,7 +125,7 @@ async fn remove(catalog: &Catalog, slot: &Slot) -> Result<()> {
 
 /// Takes away a directory that was never registered, or is no longer; what is left on failure is litter.
 pub(crate) async fn remove_litter(catalog: &Catalog, slot: &Slot) {
-    if let Err(error) = remove(catalog, slot).await {
+    if let Err(error) = remove(catalog, slot, batches(catalog.store(), slot)).await {
         tracing::warn!(table = %slot.ident, location = slot.location, %error, "a directory that no table uses is left behind");
     }
 }

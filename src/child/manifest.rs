@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, ObjectType};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
 use crate::child::snapshot::{Change, Raw, Snapshot, View};
@@ -104,29 +105,64 @@ impl From<Raw<'_>> for Row {
 #[derive(Default)]
 pub(crate) struct Manifest {
     view: View,
-    writer: tokio::sync::OnceCell<ManifestNamespace>,
+    /// Commits of one process take turns: they would only conflict.
+    writer: Mutex<Option<Writer>>,
+}
+
+/// The base that commits.
+struct Writer {
+    base: ManifestNamespace,
+    /// The version that it has come to, as far as is known.
+    at: u64,
 }
 
 impl Manifest {
-    /// As it is now, `None` where there is none: 1 HEAD while nothing is committed to it.
+    /// As it is now, `None` where there is none: 1 HEAD while nothing is committed to it; 1 LIST and the reads of the
+    /// manifest and its rows more after a commit, and where this process has not seen it yet.
     pub(crate) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
         self.view.now(store).await
     }
 
-    /// The base that commits to it. Only for a manifest that is there: it makes one that is not.
-    pub(super) async fn writer(&self, store: &RootStore) -> Result<&ManifestNamespace> {
-        self.writer.get_or_try_init(|| base(store)).await
+    /// The same with 1 LIST instead of the HEAD, which a commit adds nothing but the reads to.
+    pub(super) async fn now_listed(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+        self.view.now_listed(store).await
     }
 
-    /// Adds the row of a table. Fails if there is a row of the id, whatever it is of.
-    pub(super) async fn insert(&self, store: &RootStore, slot: &Slot) -> Result<()> {
+    /// The base that commits, when it has come to what was seen. Only for a manifest that is there: it makes one that
+    /// is not.
+    pub(super) async fn writer(
+        &self,
+        store: &RootStore,
+        seen: Option<&Snapshot>,
+    ) -> Result<MappedMutexGuard<'_, ManifestNamespace>> {
+        let version = seen.map(Snapshot::version);
+        let mut writer = self.writer.lock().await;
+        // One that is behind needs 3 requests to come here, a new one 2.
+        let current = writer.take().filter(|w| version.is_none_or(|v| w.at >= v));
+        let base = match current {
+            Some(writer) => writer.base,
+            None => base(store).await?,
+        };
+        let at = version.map_or(u64::MAX, |version| version + 1);
+        Ok(MutexGuard::map(writer, |writer| {
+            &mut writer.insert(Writer { base, at }).base
+        }))
+    }
+
+    /// Adds the row of a table to what was seen. Fails if there is a row of the id, whatever it is of.
+    pub(super) async fn insert(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        slot: &Slot,
+    ) -> Result<()> {
         let entry = ManifestEntry {
             object_id: object_id(slot.ident.parts()),
             object_type: ObjectType::Table,
             location: Some(slot.location.clone()),
             metadata: None,
         };
-        let writer = self.writer(store).await?;
+        let writer = self.writer(store, Some(seen)).await?;
         let inserted = writer.insert_into_manifest_with_metadata(vec![entry], None);
         let subject = Subject::Table(&slot.ident);
         inserted
@@ -134,10 +170,15 @@ impl Manifest {
             .map_err(|e| from_base(e, "register", subject, &store.redactor))
     }
 
-    /// Takes a table's row away; one that is gone is taken away.
-    pub(super) async fn delete(&self, store: &RootStore, ident: &TableIdent) -> Result<()> {
+    /// Takes a table's row away from what was seen; one that is gone is taken away.
+    pub(super) async fn delete(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        ident: &TableIdent,
+    ) -> Result<()> {
         let id = object_id(ident.parts());
-        let writer = self.writer(store).await?;
+        let writer = self.writer(store, Some(seen)).await?;
         let deleted = writer.delete_from_manifest(&id).await;
         let subject = Subject::Table(ident);
         deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))

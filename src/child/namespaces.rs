@@ -110,7 +110,7 @@ async fn insert(
     request.id = Some(ident.parts().to_vec());
     let properties: HashMap<_, _> = properties.clone().into_iter().collect();
     request.properties = (!properties.is_empty()).then_some(properties);
-    let writer = catalog.manifest().writer(catalog.store()).await?;
+    let writer = catalog.manifest().writer(catalog.store(), None).await?;
     let Err(e) = writer.create_namespace(request).await else {
         return Ok(());
     };
@@ -136,7 +136,7 @@ pub(crate) async fn put_back(catalog: &Catalog, ident: &NamespaceIdent) -> Resul
 async fn remove(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
     let mut request = DropNamespaceRequest::new();
     request.id = Some(ident.parts().to_vec());
-    let writer = catalog.manifest().writer(catalog.store()).await?;
+    let writer = catalog.manifest().writer(catalog.store(), None).await?;
     let dropped = writer.drop_namespace(request).await;
     dropped
         .map(|_| ())

@@ -13,7 +13,7 @@ use crate::root::open::OpenTable;
 use crate::root::status::TableState;
 use crate::store::Slot;
 
-/// Opens the table where it is registered: the base's look-up, then Lance's own open.
+/// Opens the table where it is registered: the look at the manifest, then Lance's own open.
 pub(crate) async fn open(request: &OpenTable) -> Result<Dataset> {
     let (catalog, ident) = (&request.catalog, &request.ident);
     check_existing(ident)?;
@@ -91,11 +91,24 @@ async fn state_of(catalog: &Catalog, slot: &Slot) -> Result<TableState> {
     })
 }
 
-/// The state of an id: the base's look-up, then 2 requests together.
+/// The state of an id: the look at the manifest, then 2 requests together.
 pub(crate) async fn table_state(catalog: &Catalog, ident: &TableIdent) -> Result<TableState> {
     check_existing(ident)?;
     match registered(catalog, ident).await? {
         Some(slot) => state_of(catalog, &slot).await,
         None => Ok(TableState::Absent),
+    }
+}
+
+/// Whether the table can be opened: the look at the manifest, then 1 request.
+pub(crate) async fn exists(catalog: &Catalog, ident: &TableIdent) -> Result<bool> {
+    check_existing(ident)?;
+    match registered(catalog, ident).await? {
+        Some(slot) => Ok(catalog
+            .store()
+            .latest_manifest(&slot.table)
+            .await?
+            .is_some()),
+        None => Ok(false),
     }
 }

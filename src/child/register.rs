@@ -81,6 +81,6 @@ pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> R
     let Some(slot) = registered_in(store, &seen, ident).await? else {
         return Err(not_registered(ident));
     };
-    manifest.delete(store, ident).await?;
+    manifest.delete(store, &seen, ident).await?;
     Ok(slot)
 }

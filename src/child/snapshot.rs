@@ -134,6 +134,10 @@ fn corrupt(e: arrow::error::ArrowError) -> Error {
 }
 
 impl Snapshot {
+    pub(super) fn version(&self) -> u64 {
+        version_of(&self.dataset)
+    }
+
     /// The rows that a predicate keeps. The filter says the same or less in SQL, for a manifest that has to be scanned.
     pub(super) async fn select(
         &self,
@@ -229,9 +233,8 @@ impl View {
         snapshot
     }
 
-    /// The manifest as it is now, `None` where there is none: 1 HEAD while nothing is committed to it; 1 LIST and the
-    /// reads of the manifest and its rows more after a commit, and where this process has not seen it yet.
-    pub(crate) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+    /// See [`Manifest::now`](super::manifest::Manifest::now).
+    pub(super) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
         let Some(seen) = self.seen() else {
             return self.open(store).await;
         };
@@ -241,7 +244,15 @@ impl View {
         self.latest(store, &seen, None).await.map(Some)
     }
 
-    /// The same after a commit of this process that followed `seen`: 1 LIST, and the reads only if the commit was not
+    /// See [`Manifest::now_listed`](super::manifest::Manifest::now_listed).
+    pub(super) async fn now_listed(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
+        match self.seen() {
+            Some(seen) => self.latest(store, &seen, None).await.map(Some),
+            None => self.open(store).await,
+        }
+    }
+
+    /// The manifest after a commit of this process that followed `seen`: 1 LIST, and the reads only if the commit was not
     /// the one after it.
     pub(super) async fn after(
         &self,

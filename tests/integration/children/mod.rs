@@ -60,6 +60,7 @@ mod pages;
 mod races;
 mod readonly;
 mod register;
+mod remembered;
 mod secrets;
 mod stock;
 mod storm;
