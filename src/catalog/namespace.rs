@@ -284,8 +284,14 @@ macro_rules! on_the_base {
                 request: DescribeTableRequest,
             ) -> Result<DescribeTableResponse> {
                 let ident = table_ident(&request.id)?;
-                let base = self.base_of(&request.id).await?;
-                let mut described = self.answer(&ident, base.describe_table(request).await)?;
+                let looks_into =
+                    [request.load_detailed_metadata, request.check_declared].contains(&Some(true));
+                let mut described = if ident.is_child() && !looks_into {
+                    self.described(&ident).await?
+                } else {
+                    let base = self.base_of(&request.id).await?;
+                    self.answer(&ident, base.describe_table(request).await)?
+                };
                 if self.is_managed() {
                     described.managed_versioning = Some(true);
                 }

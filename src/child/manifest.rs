@@ -1,5 +1,6 @@
 //! `<root>/__manifest`: its creation, which has to happen once, and its rows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, ObjectType};
@@ -98,6 +99,19 @@ impl From<Raw<'_>> for Row {
             location: raw.location.map(str::to_string),
             metadata: raw.metadata.map(str::to_string),
         }
+    }
+}
+
+impl Row {
+    /// The properties that are recorded with it.
+    pub(super) fn properties(&self) -> Result<BTreeMap<String, String>> {
+        let Some(recorded) = &self.metadata else {
+            return Ok(BTreeMap::new());
+        };
+        serde_json::from_str(recorded).map_err(|e| Error::CorruptMetadata {
+            path: NAME.to_string(),
+            message: format!("the properties of {:?}: {e}", self.id),
+        })
     }
 }
 

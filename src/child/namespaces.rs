@@ -42,13 +42,8 @@ pub(crate) async fn describe(catalog: &Catalog, ident: &NamespaceIdent) -> Resul
         ),
         None => return Err(missing(ident)),
     };
-    let properties = match found.and_then(|row| row.metadata) {
-        Some(recorded) => serde_json::from_str(&recorded).map_err(|e| Error::CorruptMetadata {
-            path: manifest::NAME.to_string(),
-            message: format!("the properties of {ident}: {e}"),
-        })?,
-        None => BTreeMap::new(),
-    };
+    let properties = found.map(|row| row.properties()).transpose()?;
+    let properties = properties.unwrap_or_default();
     Ok(Namespace {
         ident: ident.clone(),
         properties,

@@ -1,5 +1,7 @@
 //! Open tables in child namespaces, and tell their state.
 
+use std::collections::BTreeMap;
+
 use lance::dataset::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 
@@ -11,7 +13,24 @@ use crate::lifecycle::MAX_ROUNDS;
 use crate::root;
 use crate::root::open::OpenTable;
 use crate::root::status::TableState;
-use crate::store::Slot;
+use crate::store::{Slot, uri_below};
+
+/// The URI at which the table is registered, and the properties recorded with it: the look at the manifest.
+pub(crate) async fn describe(
+    catalog: &Catalog,
+    ident: &TableIdent,
+) -> Result<(String, BTreeMap<String, String>)> {
+    check_existing(ident)?;
+    let store = catalog.store();
+    let row = match catalog.manifest().now(store).await? {
+        Some(seen) => seen.table(store, ident).await?,
+        None => None,
+    };
+    let row = row.ok_or_else(|| not_registered(ident))?;
+    let location = row.location.as_deref().unwrap_or_default();
+    let uri = uri_below(&store.root_uri, location).unwrap_or_default();
+    Ok((uri, row.properties()?))
+}
 
 /// Opens the table where it is registered: the look at the manifest, then Lance's own open.
 pub(crate) async fn open(request: &OpenTable) -> Result<Dataset> {

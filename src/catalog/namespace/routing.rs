@@ -8,6 +8,7 @@ use arrow::ipc::reader::StreamDecoder;
 use bytes::Bytes;
 use lance_core::Result;
 use lance_namespace::NamespaceError;
+use lance_namespace::models::DescribeTableResponse;
 use lance_namespace_impls::{DirectoryNamespace, DirectoryNamespaceBuilder};
 
 use crate::catalog::Catalog;
@@ -213,6 +214,21 @@ impl Catalog {
                 child::not_registered(ident).into()
             }
             _ => e,
+        })
+    }
+
+    /// What the base answers about a table in a namespace, without a look into the table.
+    pub(super) async fn described(&self, ident: &TableIdent) -> Result<DescribeTableResponse> {
+        let described = child::open::describe(self, ident).await;
+        let (uri, properties) = self.cleaned(described.map_err(Into::into))?;
+        let recorded = !properties.is_empty();
+        Ok(DescribeTableResponse {
+            table: Some(ident.name().to_string()),
+            namespace: Some(ident.namespace().parts().to_vec()),
+            location: Some(uri.clone()),
+            table_uri: Some(uri),
+            properties: recorded.then(|| properties.into_iter().collect()),
+            ..Default::default()
         })
     }
 

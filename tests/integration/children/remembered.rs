@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lance_namespace::LanceNamespace;
-use lance_namespace::models::RegisterTableRequest;
+use lance_namespace::models::{DescribeTableRequest, RegisterTableRequest};
 use lancekeep::{Catalog, ErrorKind, NamespaceIdent};
 
 use super::stock::id;
@@ -120,6 +120,31 @@ async fn tasks_of_one_catalog_see_each_others_tables() {
     assert_eq!(tables(&catalog, &["a"]).await, ["t1", "t3", "t5", "t7"]);
     agree(&catalog, &place, "at rest").await;
     place.assert_tidy(&[]).await;
+}
+
+/// The trait describes a table as the base does, from what is remembered.
+#[tokio::test]
+async fn a_table_is_described_as_the_base_does() {
+    let place = Place::in_memory();
+    let theirs = super::stock::stock(&place, true).await;
+    super::stock::make(&theirs, &["a"]).await;
+    super::stock::create(&theirs, &["a", "t"], 0).await;
+    let Place::Memory(memory) = &place else {
+        unreachable!()
+    };
+    let actor = memory.actor();
+    let catalog = catalog_of(&actor).await;
+    let create = catalog.create_table(["a", "new"], batch_of(0));
+    create.await.unwrap();
+    for table in ["t", "new"] {
+        let mut request = DescribeTableRequest::new();
+        request.id = id(&["a", table]);
+        let expected = theirs.describe_table(request.clone()).await.unwrap();
+        actor.counter.reset();
+        let described = LanceNamespace::describe_table(&catalog, request).await;
+        assert_eq!(described.unwrap(), expected);
+        assert_eq!(actor.counter.total(), 1, "{:?}", actor.counter.log());
+    }
 }
 
 /// An id that a namespace has is taken, before anything is written.
