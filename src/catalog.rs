@@ -135,7 +135,7 @@ impl Catalog {
     /// LIST of the table's data when they are more than 16), 1 PUT, 1 DELETE.
     ///
     /// In a namespace the table is written to a directory of its own and then registered, so that it is there wholly or
-    /// not at all: beside Lance's own write and commit 1 HEAD, one commit to the namespace manifest (8 requests) and 1 LIST;
+    /// not at all: beside Lance's own write and commit 1 LIST, one commit to the namespace manifest (8 requests) and 1 LIST;
     /// some reads more after commits of others. Over a declared or a live table as at the root.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Catalog {
     }
 
     /// Declares a table: reserves the name, without data, for a later [`create_table`](Self::create_table) or a
-    /// writer of Lance's own. Returns the URI to write to. 6 requests; in a namespace 1 HEAD, 1 PUT, one commit to the
+    /// writer of Lance's own. Returns the URI to write to. 6 requests; in a namespace 1 LIST, 1 PUT, one commit to the
     /// namespace manifest (8 requests) and 1 LIST.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Catalog {
     /// Opens a table as a Lance `Dataset`: the latest version, or the one that the returned [`OpenTable`] is told.
     ///
     /// Cost: Lance's own open, and beside it 2 GET and the resolution of the manifest once more; no more round trips
-    /// than Lance's own open. In a namespace: 1 HEAD, then Lance's own open; some reads more after commits to the
+    /// than Lance's own open. In a namespace: 1 LIST, then Lance's own open; some reads more after commits to the
     /// namespace manifest by others.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Catalog {
     }
 
     /// The state of a name: 3 requests together (read tombstone, list directory, find the latest version), and then 1
-    /// more where the table is dropped (read the claim) or deregistered (read the marker). In a namespace 1 HEAD, and then 2
+    /// more where the table is dropped (read the claim) or deregistered (read the marker). In a namespace 1 LIST, and then 2
     /// together. A snapshot of no single moment: what matters is decided by the operations.
     pub async fn table_status(&self, ident: impl Into<TableIdent>) -> Result<TableState> {
         table_state(self, &ident.into()).await

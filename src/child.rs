@@ -9,7 +9,7 @@
 //! the manifest cannot hold (with `$`), registering what is outside the root or belongs to another table, and names
 //! that are not new ones of the catalog's own rule for whatever is created.
 //!
-//! Costs: every look goes by the version of `__manifest` that the catalog remembers, 1 HEAD while nobody commits to it;
+//! Costs: every look goes by the version of `__manifest` that the catalog remembers, 1 LIST while nobody commits to it;
 //! a commit is the base's own, and after it 1 LIST tells that nothing came in between, or what did. So no operation sends
 //! more requests than the base's own (`tests/integration/children/costs.rs`), but for one: a drop from a manifest of some
 //! 10,000 rows reads columns that the base's look-ups before it would have paid for. Memory: about 150 bytes for each row,

@@ -39,7 +39,7 @@ impl Catalog {
         namespaces::describe(self, &ident.into()).await
     }
 
-    /// The names of the namespaces directly in this one, sorted: 1 HEAD, and some reads more after commits to the namespace
+    /// The names of the namespaces directly in this one, sorted: 1 LIST, and some reads more after commits to the namespace
     /// manifest by others.
     ///
     /// # Errors

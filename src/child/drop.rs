@@ -25,7 +25,7 @@ pub(crate) async fn drop_table(
 ) -> Result<DroppedTable> {
     check_existing(ident)?;
     let (store, manifest) = (catalog.store(), catalog.manifest());
-    let Some(seen) = manifest.now_listed(store).await? else {
+    let Some(seen) = manifest.now(store).await? else {
         return Err(not_registered(ident));
     };
     let Some(slot) = registered_in(store, &seen, ident).await? else {

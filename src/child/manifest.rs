@@ -131,15 +131,10 @@ struct Writer {
 }
 
 impl Manifest {
-    /// As it is now, `None` where there is none: 1 HEAD while nothing is committed to it; 1 LIST and the reads of the
-    /// manifest and its rows more after a commit, and where this process has not seen it yet.
+    /// As it is now, `None` where there is none: 1 LIST; the reads of the manifest and its rows more after a commit, and
+    /// where this process has not seen it yet.
     pub(crate) async fn now(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
         self.view.now(store).await
-    }
-
-    /// The same with 1 LIST instead of the HEAD, which a commit adds nothing but the reads to.
-    pub(super) async fn now_listed(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
-        self.view.now_listed(store).await
     }
 
     /// The base that commits, when it has come to what was seen. Only for a manifest that is there: it makes one that

@@ -1,7 +1,8 @@
 //! `__manifest` at one version, remembered from look to look.
 //!
 //! A version of a Lance table never changes, so its rows are read once, by whichever look comes first; each later look
-//! asks the store only whether there is a later version. What the catalog's own commit made of a version is known
+//! asks the store only which version is the latest: with a LIST, since the version after this one may be cleaned up while
+//! later ones are there. What the catalog's own commit made of a version is known
 //! without reading it, when no other commit came in between.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use super::manifest::{NAME, Row, slot};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::TableIdent;
 use crate::store::RootStore;
+use crate::versions::fence::same_tag;
 
 /// Rows that are remembered, at about 150 bytes each. A larger manifest is scanned with a filter at each look.
 const KEPT: usize = 100_000;
@@ -57,7 +59,7 @@ pub(crate) struct Snapshot {
     rows: Option<Vec<RecordBatch>>,
 }
 
-/// The latest version that this process has seen.
+/// The version that this process has seen last.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     seen: Mutex<Option<Arc<Snapshot>>>,
@@ -70,6 +72,12 @@ fn failed(store: &RootStore, e: lance_core::Error) -> Error {
 
 fn version_of(dataset: &Dataset) -> u64 {
     dataset.manifest().version
+}
+
+/// Whether both are one version, and one object: a manifest that was removed by hand may have grown again.
+fn is_same(one: &Dataset, other: &Dataset) -> bool {
+    let (one, other) = (one.manifest_location(), other.manifest_location());
+    one.version == other.version && same_tag(one.e_tag.as_deref(), other.e_tag.as_deref())
 }
 
 /// As the manifest itself tells it, without a request.
@@ -193,27 +201,6 @@ impl Snapshot {
         }
         Ok(Some(rows))
     }
-
-    async fn is_latest(&self, store: &RootStore) -> Result<bool> {
-        let table = slot(store)?.table;
-        let version = version_of(&self.dataset);
-        // Old clients clean old versions up, so that the next one may be gone and a later one there.
-        let config = &self.dataset.manifest().config;
-        if config.keys().any(|k| k.starts_with("lance.auto_cleanup.")) {
-            let latest = store.latest_manifest(&table).await?;
-            return Ok(latest.is_some_and(|latest| latest.version == version));
-        }
-        let scheme = self.dataset.manifest_location().naming_scheme;
-        let next = store.commit_handler.version_exists(
-            &table,
-            version + 1,
-            store.store.inner.as_ref(),
-            scheme,
-        );
-        let next = next.await;
-        let next = next.map_err(|e| store.storage_via_lance("look for a version of", &table, e))?;
-        Ok(!next)
-    }
 }
 
 impl View {
@@ -225,11 +212,9 @@ impl View {
     fn remember(&self, snapshot: Snapshot) -> Arc<Snapshot> {
         let snapshot = Arc::new(snapshot);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let later =
-            |seen: &Arc<Snapshot>| version_of(&seen.dataset) >= version_of(&snapshot.dataset);
-        if !seen.as_ref().is_some_and(later) {
-            *seen = Some(Arc::clone(&snapshot));
-        }
+        // An earlier one by a slow look only costs the next look a read.
+        *seen = Some(Arc::clone(&snapshot));
+        drop(seen);
         snapshot
     }
 
@@ -238,17 +223,12 @@ impl View {
         let Some(seen) = self.seen() else {
             return self.open(store).await;
         };
-        if seen.is_latest(store).await? {
-            return Ok(Some(seen));
-        }
-        self.latest(store, &seen, None).await.map(Some)
-    }
-
-    /// See [`Manifest::now_listed`](super::manifest::Manifest::now_listed).
-    pub(super) async fn now_listed(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
-        match self.seen() {
-            Some(seen) => self.latest(store, &seen, None).await.map(Some),
-            None => self.open(store).await,
+        match self.latest(store, &seen, None).await {
+            Ok(now) => Ok(Some(now)),
+            Err(e) => match store.latest_manifest(&slot(store)?.table).await? {
+                None => Ok(None),
+                Some(_) => Err(e),
+            },
         }
     }
 
@@ -286,7 +266,7 @@ impl View {
             }
         }
         if let Some(seen) = self.seen()
-            && version_of(&seen.dataset) == version_of(&dataset)
+            && is_same(&seen.dataset, &dataset)
         {
             return Ok(seen);
         }

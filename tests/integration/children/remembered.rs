@@ -5,6 +5,8 @@ use std::sync::Arc;
 use lance_namespace::LanceNamespace;
 use lance_namespace::models::{DescribeTableRequest, RegisterTableRequest};
 use lancekeep::{Catalog, ErrorKind, NamespaceIdent};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
 
 use super::stock::id;
 use super::{
@@ -239,4 +241,37 @@ async fn the_commit_decides_between_two_creates() {
     assert_kind(stopped.go_on().await, ErrorKind::TableAlreadyExists);
     assert_eq!(read(&first, t).await, numbers(rows_of(1)));
     Place::Memory(memory).assert_tidy(&[]).await;
+}
+
+/// A clean-up takes the versions between the one that is remembered and the latest; and somebody removes the manifest,
+/// which another process then makes anew.
+#[tokio::test]
+async fn what_is_missing_in_between_hides_nothing() {
+    let memory = SharedMemory::new();
+    let (idle, other) = (
+        catalog_of(&memory.actor()).await,
+        catalog_of(&memory.actor()).await,
+    );
+    make(&other, &[&["a"]]).await;
+    assert!(tables(&idle, &["a"]).await.is_empty());
+    other.declare_table(["a", "x"]).await.unwrap();
+    other.declare_table(["a", "y"]).await.unwrap();
+    let raw = memory.raw();
+    let dump = memory.dump().await;
+    let of_manifest = |path: &&String| path.starts_with("root/__manifest/");
+    let versions = |path: &&String| path.contains("/_versions/") && path.ends_with(".manifest");
+    // The latest version sorts first.
+    let mut earlier = dump.iter().filter(of_manifest).filter(versions).skip(1);
+    assert!(earlier.clone().count() > 1);
+    for path in earlier.by_ref() {
+        raw.delete(&Path::from(path.as_str())).await.unwrap();
+    }
+    assert_eq!(tables(&idle, &["a"]).await, ["x", "y"]);
+    for path in memory.dump().await.iter().filter(of_manifest) {
+        raw.delete(&Path::from(path.as_str())).await.unwrap();
+    }
+    assert!(!idle.table_exists(["a", "x"]).await.unwrap());
+    make(&catalog_of(&memory.actor()).await, &[&["b"]]).await;
+    let root = NamespaceIdent::root();
+    assert_eq!(idle.list_namespaces(root).await.unwrap(), ["b"]);
 }
