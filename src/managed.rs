@@ -1,19 +1,25 @@
 //! Managed versioning: the commit handler of the datasets that a catalog returns.
 //!
-//! Commits go through [`NamespaceExternalManifestStore`] over the catalog itself, so that they meet its fences. A version's
-//! manifest is where plain Lance puts it, so reading needs no detour: the latest version is asked of the catalog, with
-//! size and tag, and is not looked at again; a numbered one is found by its name, also after a drop, since reads through
-//! handles that were opened before go on until the purge.
+//! A commit hands its manifest to the catalog in memory, which puts it in its place once it has met the fences: nothing is
+//! staged. Where Lance writes through another store than the catalog's (one that the writer wrapped), it is staged there and
+//! goes through [`NamespaceExternalManifestStore`], as foreign clients do it: what the catalog does not find in its own store
+//! is refused.
+//!
+//! A version's manifest is where plain Lance puts it, so reading needs no detour: the latest version is asked of the
+//! catalog, with size and tag, and is not looked at again; a numbered one is found by its name, also after a drop, since
+//! reads through handles that were opened before go on until the purge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::stream::BoxStream;
+use lance::dataset::Dataset;
 use lance_core::Result;
 use lance_io::object_store::ObjectStore;
 use lance_namespace::NamespaceError;
-use lance_table::format::{IndexMetadata, Manifest, Transaction};
+use lance_table::format::{Fragment, IndexMetadata, Manifest, Transaction};
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
@@ -21,11 +27,15 @@ use lance_table::io::commit::{
 };
 use object_store::path::Path;
 use object_store::{ObjectStore as OSObjectStore, ObjectStoreExt};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::ident::TableIdent;
 use crate::manifest_store::{NamespaceExternalManifestStore, is_decided};
 use crate::store::Slot;
+use crate::versions::create::{self, Held, NewVersion, Source, refusal};
+use crate::versions::fence::{INCARNATION, Seen};
 
 /// The bit that marks a detached version, which is no version of a chain.
 const DETACHED: u64 = 1 << 63;
@@ -33,9 +43,12 @@ const DETACHED: u64 = 1 << 63;
 /// The commit handler of one opened dataset.
 #[derive(Debug)]
 pub(crate) struct ManagedCommitHandler {
+    catalog: Catalog,
+    ident: TableIdent,
     /// What plain Lance uses on this store.
     plain: Arc<dyn CommitHandler>,
     versions: NamespaceExternalManifestStore,
+    seen: Arc<Seen>,
     /// While the catalog itself creates the table, under protection of its own.
     creating: AtomicBool,
 }
@@ -43,6 +56,9 @@ pub(crate) struct ManagedCommitHandler {
 impl ManagedCommitHandler {
     pub(crate) fn new(catalog: &Catalog, slot: &Slot) -> Self {
         Self {
+            catalog: catalog.clone(),
+            ident: slot.ident.clone(),
+            seen: Arc::default(),
             plain: catalog.store().commit_handler.clone(),
             versions: NamespaceExternalManifestStore::new(
                 Arc::new(catalog.clone()),
@@ -64,11 +80,85 @@ impl ManagedCommitHandler {
         self.creating.store(false, Ordering::Release);
     }
 
+    /// The dataset was opened with this handler; `seen`: from before a look that found its table not hidden.
+    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Instant>) {
+        let at = dataset.manifest_location();
+        let fragments = self.note(at, dataset.manifest());
+        let base = dataset.branch_location().path;
+        self.versions.consists_of(base.as_ref(), at, fragments);
+        if let Some(seen) = seen {
+            self.seen.set(seen);
+        }
+    }
+
+    /// Remembers the incarnation in a manifest. Gives what it consists of where there is none.
+    fn note(&self, at: &ManifestLocation, manifest: &Manifest) -> Option<Arc<Vec<Fragment>>> {
+        match manifest.config.get(INCARNATION) {
+            Some(incarnation) => {
+                self.catalog.incarnations().remember(at, incarnation);
+                None
+            }
+            None => Some(manifest.fragments.clone()),
+        }
+    }
+
+    /// Creates the version from memory.
+    async fn create(
+        &self,
+        base: &Path,
+        version: u64,
+        content: Bytes,
+        naming_scheme: ManifestNamingScheme,
+    ) -> Result<ManifestLocation> {
+        let branch = self.versions.branch(base.as_ref())?;
+        let anchor = self.versions.anchor(base.as_ref());
+        let create = async |again| {
+            let new = NewVersion {
+                version,
+                source: Source::Held(Held {
+                    content: content.clone(),
+                    base: base.clone(),
+                    seen: self.seen.clone(),
+                    again,
+                }),
+                naming_scheme,
+                anchor: anchor.clone(),
+            };
+            create::create(&self.catalog, &self.ident, branch.as_deref(), &new)
+                .await
+                .map_err(refusal)
+        };
+        let created = match create(false).await {
+            // It may have taken effect; the same content sent again is a success.
+            Err(e) if !is_decided(&e) => create(true).await?,
+            decided => decided?,
+        };
+        Ok(ManifestLocation {
+            version,
+            path: naming_scheme.manifest_path(base, version),
+            size: created.size,
+            naming_scheme,
+            e_tag: created.e_tag,
+            identity: None,
+        })
+    }
+
     /// Whether a commit there is one of this table's versions: not a detached one, and not one of a clone elsewhere.
     fn manages(&self, base: &Path, version: u64) -> bool {
         version & DETACHED == 0
             && !self.creating.load(Ordering::Acquire)
             && self.versions.serves(base.as_ref())
+    }
+}
+
+/// Lance's own error for a commit that the catalog refused or did not finish.
+fn commit_error(error: lance_core::Error) -> CommitError {
+    let lost = matches!(&error, lance_core::Error::Namespace { source, .. }
+        if matches!(source.downcast_ref(), Some(NamespaceError::ConcurrentModification { .. })));
+    match lost {
+        // Lance reads on and tries again.
+        true => CommitError::CommitConflict,
+        false => CommitError::OtherError(error),
     }
 }
 
@@ -210,11 +300,28 @@ impl CommitHandler for ManagedCommitHandler {
                     e_tag: seen.ok().and_then(|meta| meta.e_tag),
                     ..location.clone()
                 };
-                self.versions.committed(base_path.as_ref(), &seen);
+                let fragments = self.note(&seen, manifest);
+                self.versions
+                    .committed(base_path.as_ref(), &seen, fragments);
             }
             return Ok(location);
         }
         let target = naming_scheme.manifest_path(base_path, version);
+        // Only then the catalog writes where Lance wrote the data.
+        if Arc::ptr_eq(&object_store.inner, &self.catalog.store().store.inner) {
+            let memory = ObjectStore::memory();
+            manifest_writer(&memory, manifest, indices, &target, transaction).await?;
+            let content = memory.read_one_all(&target).await?;
+            let location = self
+                .create(base_path, version, content, naming_scheme)
+                .await
+                .map_err(commit_error)?;
+            let fragments = self.note(&location, manifest);
+            self.versions
+                .committed(base_path.as_ref(), &location, fragments);
+            write_version_hint(object_store, base_path, version).await;
+            return Ok(location);
+        }
         let staged = Path::parse(format!("{target}-{}", Uuid::new_v4()))
             .map_err(|e| CommitError::OtherError(lance_core::Error::io_source(Box::new(e))))?;
         let written =
@@ -243,13 +350,7 @@ impl CommitHandler for ManagedCommitHandler {
             return Err(CommitError::OtherError(error));
         }
         discard(object_store, &staged).await;
-        let lost = matches!(&error, lance_core::Error::Namespace { source, .. }
-            if matches!(source.downcast_ref(), Some(NamespaceError::ConcurrentModification { .. })));
-        Err(match lost {
-            // Lance reads on and tries again.
-            true => CommitError::CommitConflict,
-            false => CommitError::OtherError(error),
-        })
+        Err(commit_error(error))
     }
 
     async fn delete(&self, base_path: &Path) -> Result<()> {

@@ -25,6 +25,7 @@ use lance_namespace::models::{
     ListTableVersionsRequest, TableVersion, VersionRange,
 };
 use lance_namespace::{LanceNamespace, NamespaceError};
+use lance_table::format::Fragment;
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{ManifestLocation, ManifestNamingScheme};
 use object_store::path::Path;
@@ -77,7 +78,7 @@ impl NamespaceExternalManifestStore {
     }
 
     /// The branch whose chain is at a location: the table's directory itself, or `tree/<branch>` below it.
-    fn branch(&self, base: &str) -> Result<Option<String>> {
+    pub(crate) fn branch(&self, base: &str) -> Result<Option<String>> {
         if base == self.table.as_ref() {
             return Ok(None);
         }
@@ -103,9 +104,32 @@ impl NamespaceExternalManifestStore {
         self.set_anchor(base, at, false);
     }
 
-    /// A version was committed without asking the namespace.
-    pub(crate) fn committed(&self, base: &str, at: &ManifestLocation) {
+    /// A version was committed without asking the namespace. `fragments`: what it consists of, where that is to be known.
+    pub(crate) fn committed(
+        &self,
+        base: &str,
+        at: &ManifestLocation,
+        fragments: Option<Arc<Vec<Fragment>>>,
+    ) {
         self.set_anchor(base, at, true);
+        self.consists_of(base, at, fragments);
+    }
+
+    /// What the version consists of, if the reader began with that one.
+    pub(crate) fn consists_of(
+        &self,
+        base: &str,
+        at: &ManifestLocation,
+        fragments: Option<Arc<Vec<Fragment>>>,
+    ) {
+        let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = anchors.iter_mut().find(|(chain, _)| chain == base);
+        if let Some((_, anchor)) = known
+            && anchor.version == at.version
+            && anchor.is(at)
+        {
+            anchor.fragments = fragments;
+        }
     }
 
     fn elsewhere(&self, base: &str) -> Error {
@@ -133,7 +157,7 @@ impl NamespaceExternalManifestStore {
         })
     }
 
-    fn anchor(&self, base: &str) -> Option<Anchor> {
+    pub(crate) fn anchor(&self, base: &str) -> Option<Anchor> {
         let anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
         let found = anchors.iter().find(|(chain, _)| chain == base);
         found.map(|(_, anchor)| anchor.clone())
@@ -141,11 +165,7 @@ impl NamespaceExternalManifestStore {
 
     /// Keeps the first version that was resolved, and moves on with each that is committed.
     fn set_anchor(&self, base: &str, at: &ManifestLocation, committed: bool) {
-        let anchor = Anchor {
-            version: at.version,
-            e_tag: at.e_tag.clone(),
-            size: at.size,
-        };
+        let anchor = Anchor::of(at);
         let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
         match anchors.iter_mut().find(|(chain, _)| chain == base) {
             Some(known) if committed => known.1 = anchor,

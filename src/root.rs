@@ -9,6 +9,7 @@ use lance::dataset::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::transaction::{Operation, Transaction};
 use lance_table::io::commit::CommitHandler;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
@@ -64,14 +65,35 @@ pub(crate) async fn load(store: &RootStore, slot: &Slot) -> Result<Dataset> {
 
 /// The same, with the commit handler that the catalog gives to its users.
 pub(crate) async fn load_for(catalog: &Catalog, slot: &Slot) -> Result<Dataset> {
-    load_with(catalog.store(), slot, commit_handler(catalog, slot)).await
+    let handler = Handler::of(catalog, slot);
+    let dataset = load_with(catalog.store(), slot, handler.for_lance.clone()).await?;
+    handler.opened(&dataset, None);
+    Ok(dataset)
 }
 
 /// The commit handler of a dataset that is given to a user.
-pub(crate) fn commit_handler(catalog: &Catalog, slot: &Slot) -> Arc<dyn CommitHandler> {
-    match catalog.is_managed() {
-        true => Arc::new(ManagedCommitHandler::new(catalog, slot)),
-        false => catalog.store().commit_handler.clone(),
+pub(crate) struct Handler {
+    pub(crate) for_lance: Arc<dyn CommitHandler>,
+    managed: Option<Arc<ManagedCommitHandler>>,
+}
+
+impl Handler {
+    pub(crate) fn of(catalog: &Catalog, slot: &Slot) -> Self {
+        let managed = catalog
+            .is_managed()
+            .then(|| Arc::new(ManagedCommitHandler::new(catalog, slot)));
+        let for_lance: Arc<dyn CommitHandler> = match &managed {
+            Some(managed) => managed.clone(),
+            None => catalog.store().commit_handler.clone(),
+        };
+        Self { for_lance, managed }
+    }
+
+    /// The dataset was opened with it; `seen`: from before a look that found its table not hidden.
+    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Instant>) {
+        if let Some(managed) = &self.managed {
+            managed.opened(dataset, seen);
+        }
     }
 }
 

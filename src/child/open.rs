@@ -42,12 +42,16 @@ pub(crate) async fn open(request: &OpenTable) -> Result<Dataset> {
         let Some(slot) = found else {
             return Err(not_registered(ident));
         };
+        let handler = root::Handler::of(catalog, &slot);
         let builder = DatasetBuilder::from_uri(&slot.uri)
             .with_store_params(store.params.clone())
             .with_session(store.session.clone())
-            .with_commit_handler(root::commit_handler(catalog, &slot));
+            .with_commit_handler(handler.for_lance.clone());
         let error = match request.aim(builder).load().await {
-            Ok(dataset) => return Ok(dataset),
+            Ok(dataset) => {
+                handler.opened(&dataset, None);
+                return Ok(dataset);
+            }
             Err(e) => from_lance(e, "open", ident, &store.redactor),
         };
         // Dropped, and perhaps created again elsewhere, between the look-up and the open?

@@ -23,6 +23,7 @@ use lance_table::io::commit::{
 };
 use object_store::path::Path;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::child;
@@ -113,8 +114,10 @@ impl OpenTable {
     /// One try; `None` when the table changed under it.
     async fn attempt(&self, store: &Arc<RootStore>, slot: &Slot) -> Result<Option<Dataset>> {
         let (tell, told) = oneshot::channel();
+        let handler = root::Handler::of(&self.catalog, slot);
+        let began = Instant::now();
         let gate = Arc::new(Gate {
-            handler: root::commit_handler(&self.catalog, slot),
+            handler: handler.for_lance.clone(),
             first: Mutex::new(Some(First {
                 check: check(self.catalog.clone(), slot.clone()).boxed(),
                 tell,
@@ -146,7 +149,12 @@ impl OpenTable {
         // A hidden table is reported as such, whatever Lance made of what is left of it.
         let (confirmed, resolved) = confirmed?;
         match loaded {
-            Ok(dataset) => Ok(confirmed.then_some(dataset)),
+            Ok(dataset) if confirmed => {
+                // Only a manifest that was resolved through the gate was confirmed, beside a look for a drop.
+                handler.opened(&dataset, resolved.map(|_| began));
+                Ok(Some(dataset))
+            }
+            Ok(_) => Ok(None),
             Err(_) if !confirmed => Ok(None),
             Err(e) => {
                 // Lance may have failed before the gate asked (an unknown tag): the drop state comes first.

@@ -10,8 +10,14 @@ use crate::store::{Published, RootStore, is_not_found};
 
 impl RootStore {
     /// Creates a manifest if its place is free: 1 PUT, and 1 GET unless it was plainly created. The same content there
-    /// means that an acknowledgement was lost.
-    pub(crate) async fn publish(&self, path: &Path, content: Bytes) -> Result<Published> {
+    /// means that an acknowledgement was lost. `first_time`: the caller looks for that itself, so a place that is plainly
+    /// taken costs no GET.
+    pub(crate) async fn publish(
+        &self,
+        path: &Path,
+        content: Bytes,
+        first_time: bool,
+    ) -> Result<Published> {
         use object_store::Error as E;
         let put = self
             .store
@@ -31,6 +37,9 @@ impl RootStore {
             Err(e) => e,
         };
         let exists = matches!(error, E::AlreadyExists { .. } | E::Precondition { .. });
+        if exists && first_time {
+            return Ok(Published::Other);
+        }
         match self.get(path).await {
             Ok(Some((found, meta))) if found == content => {
                 Ok(Published::Here { e_tag: meta.e_tag })

@@ -4,20 +4,23 @@
 //! creation and that every later version inherits. A new version must carry the one of the version before it. That stops
 //! whoever builds on a manifest of an earlier table. A writer that reads on before it commits, as Lance does, builds on the
 //! new table's manifest, though; so a writer also says which version it began with (the anchor), and that must still be
-//! the same object.
+//! the same object. While it is, the table is the one that the writer read, and its incarnation that of the anchor: so
+//! where that one is known the version before is not read.
 //!
 //! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every data and deletion
-//! file that a new version names, and the one before does not, must exist: those of an earlier table were purged. (Files of
-//! indices are not looked at.) What stays open is a stock client with a handle of an earlier table that writes its files
+//! file that a new version names, and the one before (or the anchor) does not, must exist: those of an earlier table were
+//! purged. (Files of indices are not looked at.) What stays open is a stock client with a handle of an earlier table that writes its files
 //! after the new one was created: Lance builds its version on the new table, as if it had read that.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use lance_table::format::{DeletionFile, pb};
+use lance_table::format::{DeletionFile, Fragment, pb};
 use lance_table::io::commit::ManifestLocation;
 use lance_table::io::deletion::relative_deletion_file_path;
+use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
@@ -37,16 +40,27 @@ const FEW: usize = 16;
 const CACHED: usize = 1024;
 
 /// The version that a writer began with, as it found it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Anchor {
     pub(crate) version: u64,
     pub(crate) e_tag: Option<String>,
     pub(crate) size: Option<u64>,
+    /// What it consists of, where it carries no incarnation and the writer is in this process.
+    pub(crate) fragments: Option<Arc<Vec<Fragment>>>,
 }
 
 impl Anchor {
+    pub(crate) fn of(at: &ManifestLocation) -> Self {
+        Self {
+            version: at.version,
+            e_tag: at.e_tag.clone(),
+            size: at.size,
+            fragments: None,
+        }
+    }
+
     /// Whether what is there now is what the writer found. Without a tag on one side only the size tells.
-    fn is(&self, now: &ManifestLocation) -> bool {
+    pub(crate) fn is(&self, now: &ManifestLocation) -> bool {
         same_tag(self.e_tag.as_deref(), now.e_tag.as_deref())
             && match (self.size, now.size) {
                 (Some(a), Some(b)) => a == b,
@@ -61,6 +75,24 @@ pub(crate) fn same_tag(a: Option<&str>, b: Option<&str>) -> bool {
         // Some stores quote the tags of one kind of answer only.
         (Some(a), Some(b)) => a.trim_matches('"') == b.trim_matches('"'),
         _ => true,
+    }
+}
+
+/// When a handle saw last that its table is not hidden, by the monotonic clock: from before it asked.
+///
+/// Within a commit window from then no purge deletes anything, so whatever is read is of one table, in whatever order.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Mutex<Option<Instant>>);
+
+impl Seen {
+    pub(crate) fn set(&self, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// If it is no longer ago than that.
+    pub(crate) fn within(&self, recent: Duration) -> Option<Instant> {
+        let at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        at.filter(|at| at.elapsed() < recent)
     }
 }
 
@@ -120,6 +152,21 @@ impl Belonging {
     }
 }
 
+/// Data and deletion files in the table's own directory, relative to it.
+fn files_of(fragments: &[Fragment]) -> HashSet<String> {
+    let mut files = HashSet::new();
+    for fragment in fragments {
+        for file in fragment.files.iter().filter(|f| f.base_id.is_none()) {
+            files.insert(format!("data/{}", file.path));
+        }
+        let deletions = fragment.deletion_file.as_ref();
+        if let Some(deletions) = deletions.filter(|d| d.base_id.is_none()) {
+            files.insert(relative_deletion_file_path(fragment.id, deletions));
+        }
+    }
+    files
+}
+
 /// The incarnations of versions that were read, by path and tag.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
@@ -131,7 +178,9 @@ type ManifestKey = (String, Option<String>, Option<u64>);
 
 impl Incarnations {
     fn key(at: &ManifestLocation) -> ManifestKey {
-        (at.path.to_string(), at.e_tag.clone(), at.size)
+        // Some stores quote the tags of one kind of answer only.
+        let tag = at.e_tag.as_deref().map(|tag| tag.trim_matches('"'));
+        (at.path.to_string(), tag.map(str::to_string), at.size)
     }
 
     fn get(&self, at: &ManifestLocation) -> Option<String> {
@@ -160,26 +209,67 @@ fn replaced(chain: &Chain, why: &str) -> Error {
     }
 }
 
-/// Refuses a version that belongs to another table than the latest one does. With an anchor no request where the
-/// incarnation of the latest version is known, else 1 GET, and 1 HEAD where the writer began with an older version; else 1 GET
-/// and a HEAD for each new file (a LIST of the table's when they are more than 16).
+/// What [`look_ahead`] found.
+pub(crate) struct Ahead {
+    /// What is in the anchor's place now; the version before, where that is the anchor.
+    anchored: Option<Result<Option<ManifestLocation>>>,
+    /// Whether the files are there that are new since the anchor, where that is what tells.
+    files: Option<Result<()>>,
+}
+
+/// What can be asked of a writer's version before the latest one is known, and so beside that: 1 HEAD where the writer
+/// began with an older version than the one before, and where the anchor tells of no incarnation a HEAD for each file that
+/// is new since (a LIST of the table's when they are more than 16).
+pub(crate) async fn look_ahead(
+    catalog: &Catalog,
+    chain: &Chain,
+    staged: Option<&Belonging>,
+    anchor: Option<&Anchor>,
+    before: u64,
+) -> Ahead {
+    let anchored = async {
+        match anchor {
+            Some(anchor) if anchor.version != before => {
+                let store = catalog.store();
+                Some(store.manifest_of(&chain.path, anchor.version).await)
+            }
+            _ => None,
+        }
+    };
+    let files = async {
+        let fragments = anchor?.fragments.as_ref()?;
+        let staged = staged.filter(|staged| staged.incarnation.is_none())?;
+        let known = files_of(fragments);
+        let new: Vec<&String> = staged.files.difference(&known).collect();
+        Some(all_there(catalog, chain, &new).await)
+    };
+    let (anchored, files) = tokio::join!(anchored, files);
+    Ahead { anchored, files }
+}
+
+/// Refuses a version that belongs to another table than the latest one does. No request where the anchor tells more than a
+/// number and the incarnation of it or of the latest version is known, or its files; else 1 GET, and where the version
+/// before carries no incarnation a HEAD for each new file (a LIST of the table's when they are more than 16).
 pub(crate) async fn check(
     catalog: &Catalog,
     chain: &Chain,
     staged: &Belonging,
     latest: &ManifestLocation,
     anchor: Option<&Anchor>,
+    ahead: Ahead,
 ) -> Result<()> {
-    let (belongs, anchored) = tokio::join!(
-        same_table(catalog, chain, staged, latest, is_strong(latest, anchor)),
-        still_anchored(catalog, chain, latest, anchor),
-    );
+    let now = match (anchor, ahead.anchored) {
+        (None, _) => None,
+        (Some(_), None) => Some(latest.clone()),
+        (Some(_), Some(found)) => found?,
+    };
+    let anchored = still_anchored(chain, anchor, now.as_ref());
+    // Without a tag on both sides the anchor is a number and a size, which another table can have too.
+    let strong = now.filter(|now| {
+        anchored.is_ok() && now.e_tag.is_some() && anchor.is_some_and(|a| a.e_tag.is_some())
+    });
+    let belongs = same_table(catalog, chain, staged, latest, strong, ahead.files).await;
     belongs.and(anchored)
-}
-
-/// Whether the anchor tells more than a number: else the files are looked at.
-fn is_strong(latest: &ManifestLocation, anchor: Option<&Anchor>) -> bool {
-    latest.e_tag.is_some() && anchor.is_some_and(|anchor| anchor.e_tag.is_some())
 }
 
 async fn same_table(
@@ -187,14 +277,19 @@ async fn same_table(
     chain: &Chain,
     staged: &Belonging,
     latest: &ManifestLocation,
-    anchored: bool,
+    anchored: Option<ManifestLocation>,
+    new_files: Option<Result<()>>,
 ) -> Result<()> {
-    let known = &catalog.incarnations();
-    if anchored && let Some(incarnation) = known.get(latest) {
-        return match staged.incarnation.as_ref() == Some(&incarnation) {
-            true => Ok(()),
-            false => Err(read_another(chain)),
-        };
+    let known = catalog.incarnations();
+    if let Some(anchored) = &anchored {
+        // One table has one incarnation.
+        let incarnation = known.get(latest).or_else(|| known.get(anchored));
+        if incarnation.is_some() && incarnation == staged.incarnation {
+            return Ok(());
+        }
+        if let Some(there) = new_files {
+            return there;
+        }
     }
     let Some((content, _)) = catalog.store().get(&latest.path).await? else {
         return Err(replaced(chain, "the version before it is gone"));
@@ -206,7 +301,7 @@ async fn same_table(
     if staged.incarnation != before.incarnation {
         return Err(read_another(chain));
     }
-    if anchored && before.incarnation.is_some() {
+    if anchored.is_some() && before.incarnation.is_some() {
         return Ok(());
     }
     let new: Vec<&String> = staged.files.difference(&before.files).collect();
@@ -268,27 +363,20 @@ pub(crate) fn check_not_ahead(
     }
 }
 
-async fn still_anchored(
-    catalog: &Catalog,
+fn still_anchored(
     chain: &Chain,
-    latest: &ManifestLocation,
     anchor: Option<&Anchor>,
+    now: Option<&ManifestLocation>,
 ) -> Result<()> {
     let Some(anchor) = anchor else {
         return Ok(());
-    };
-    let now = if anchor.version == latest.version {
-        Some(latest.clone())
-    } else {
-        let store = catalog.store();
-        store.manifest_of(&chain.path, anchor.version).await?
     };
     match now {
         None => Err(replaced(
             chain,
             "the version that the writer read is gone, so nothing tells whether this is its table",
         )),
-        Some(now) if anchor.is(&now) => Ok(()),
+        Some(now) if anchor.is(now) => Ok(()),
         Some(_) => Err(replaced(
             chain,
             "the version that the writer read is another table's now",

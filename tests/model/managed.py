@@ -2,7 +2,7 @@
 """Explicit-state check of managed commits (CreateTableVersion) against the life cycle of one root table name.
 
     managed.py            design over all combinations of up to 3 programs with crashes, findings, teeth
-    managed.py --quick    the same with fewer combinations (under 15 s)
+    managed.py --quick    the same with fewer combinations (half a minute)
     managed.py --deep     as by default, and chosen fours
 
 Every step is one store request; all interleavings; a crash before any step. A program is operations one after the
@@ -30,11 +30,15 @@ from itertools import combinations_with_replacement
 # drop. dead: incarnations whose purge is over. drops: (drop id, incarnation).
 S = namedtuple('S', 'tomb claims manifests files  acked refused purged dead drops used fault')
 # A commit: handle (incarnation, version, history), own content, staged manifest, attempts left, what was seen, the
-# drop that stood when it began, permit (drop id of a revive), pieces of the withdrawal.
-C = namedtuple('C', 'inc ver hist cid staged tries seen began')
+# drop that stood when it began, permit (drop id of a revive), pieces of the withdrawal. early: it saw the table not hidden
+# before, and its window is open since then.
+C = namedtuple('C', 'inc ver hist cid staged tries seen began early', defaults=(False,))
 N = frozenset()
 #   order     'tomb-first': tombstone, then LIST and base | 'any': all at once
+#   early     a look by the same handle before the commit lets it look at all at once: 'window': the window is open since
+#             that look | 'ever': it opens with the commit | None: no such thing
 #   incs      staged incarnation must equal that of manifest L        capture  ... and that of the handle
+#             'anchor': instead the manifest that the handle began with must still be there
 #   data      HEAD on the new data files (instead of capture, for stock clients)
 #   guard     no put when the window is over                          wait     purge waits: None | 'start' | 'end'
 #   post      None | 'late': verify when the answer came late | 'always'
@@ -50,10 +54,10 @@ N = frozenset()
 #   no_v1     create takes manifests without a version 1 for litter
 #   over_base   overwrite checks its base under its tombstone
 #   tomb_check  a drop's tombstone refuses    absent_put  create-if-absent
-DESIGN = dict(order='tomb-first', incs=True, capture=True, data=False, guard=True, wait='start', post='late',
+DESIGN = dict(order='tomb-first', early='window', incs=True, capture=True, data=False, guard=True, wait='start', post='late',
               litter='evidence', withdraw='held', on_drop='keep', retry_look=True, idem=True, gone='unknown',
               spare=True, latest=True, relist=False, no_v1=False, over_base=True, tomb_check=True, absent_put=True)
-NAIVE = DESIGN | dict(order='any', capture=False, guard=False, wait=None, post=None, withdraw=None, spare=True)
+NAIVE = DESIGN | dict(order='any', early=None, capture=False, guard=False, wait=None, post=None, withdraw=None, spare=True)
 STEP4 = NAIVE | dict(post='always', litter='L-gone', withdraw='blind')
 
 top = lambda s: max(s.manifests, default=None)
@@ -269,7 +273,10 @@ def _(s, me, l, F, e):
     v, inc, hist = top(s)
     used = {c for _, _, c in s.used} | s.refused | s.files
     cid = next(c for c in (20 + me, 24 + me) if c not in used)
-    return [(s, 'w1-file', C(inc, v, hist, cid, None, 1, None, None))]
+    l = C(inc, v, hist, cid, None, 1, None, None)
+    return [(s, 'w1-file', l)] + ([(s, 'k0-early', l)] if F['early'] else [])
+@at('k0-early')   # by an open or by the commit before: may be long ago
+def _(s, me, l, F, e): return [(s, 'w1-file', l._replace(early=not (s.tomb and s.tomb[1] == 'drop')))]
 at('old')(lambda s, me, l, F, e: [(s, 'w2-stage', C(1, 1, (1,), 20 + me, None, 1, None, None))])
 at('oldw')(lambda s, me, l, F, e: [(s, 'w1-file', C(1, 1, (1,), 20 + me, None, 1, None, None))])
 at('w1-file')(lambda s, me, l, F, e: [(s._replace(files=s.files | {l.cid}), 'w2-stage', l)])
@@ -282,17 +289,21 @@ def _(s, me, l, F, e):
         return [(s, 'k1-begin', l._replace(staged=(m[0] + 1, m[1], m[2] + (l.cid,))))]
     return [(s, 'k1-begin', l._replace(staged=(l.ver + 1, l.inc, l.hist + (l.cid,))))]
 
-# Not a request: the window opens (see run). seen: tombstone, LIST, base manifest, new files
-at('k1-begin')(lambda s, me, l, F, e: [(s, 'k2-look', l._replace(seen=(None,) * 4, began=s.tomb[0] if s.tomb and s.tomb[1] == 'drop' else None))])
+# Not a request: the window opens, unless it is open since the earlier look (see run). seen: tombstone, LIST, base manifest,
+# new files
+@at('k1-begin')
+def _(s, me, l, F, e):
+    early = l.early and not (e.late and F['early'] == 'window')
+    return [(s, 'k2-look', l._replace(seen=(None,) * 4, early=early, began=s.tomb[0] if s.tomb and s.tomb[1] == 'drop' else None))]
 
 @at('k2-look')
 def _(s, me, l, F, e):
     v = l.staged[0]
-    looks = (s.tomb[1] if s.tomb else '-', tuple(sorted(m[0] for m in s.manifests)), at_v(s, v - 1) or '-',
-             l.cid in s.files if F['data'] else True)
+    looks = (s.tomb[1] if s.tomb else '-', tuple(sorted(m[0] for m in s.manifests)),
+             at_v(s, l.ver if F['incs'] == 'anchor' else v - 1) or '-', l.cid in s.files if F['data'] else True)
     out = []
     for i, look in enumerate(looks):
-        if l.seen[i] is not None or i and F['order'] == 'tomb-first' and l.seen[0] is None: continue
+        if l.seen[i] is not None or i and F['order'] == 'tomb-first' and not l.early and l.seen[0] is None: continue
         if i == 3 and not F['data']: continue
         seen = l.seen[:i] + (look,) + l.seen[i+1:]
         if not F['data']: seen = seen[:3] + (True,)
@@ -309,7 +320,8 @@ def judge(s, l, F, e):
     if F['latest'] and v != max(listed, default=0) + 1:
         if v <= max(listed, default=0): return (s, 'unknown', l) if F['gone'] == 'unknown' else (refuse(s, l.cid), 'conflict', l)
         return refuse(s, l.cid), 'refused', l
-    if F['incs'] and (base == '-' or base[1] != inc): return refuse(s, l.cid), 'refused', l
+    if F['incs'] == 'anchor' and base != (l.ver, l.inc, l.hist): return refuse(s, l.cid), 'refused', l
+    if F['incs'] is True and (base == '-' or base[1] != inc): return refuse(s, l.cid), 'refused', l
     if F['capture'] and inc != l.inc: return refuse(s, l.cid), 'refused', l
     if F['data'] and not files: return refuse(s, l.cid), 'refused', l
     return s, 'k3-put', l._replace(seen=base)
@@ -320,8 +332,12 @@ def _(s, me, l, F, e):
     if m and m[2][-1] == l.cid and F['idem']: return [answer(s, l)]
     if why == 'conflict':
         if not m: return [(s, 'unknown', l)]
-        if l.tries and m[2][-1] != l.cid: return [(s, 'w2-stage', l._replace(seen=None, tries=l.tries - 1))]   # Lance rebases
+        if l.tries and m[2][-1] != l.cid: return again(s, 'w2-stage', l, F)   # Lance rebases
     return [(refuse(s, l.cid), why, l)]
+
+def again(s, where, l, F):   # the look for a drop that was made is an earlier one then
+    l = l._replace(seen=None, tries=l.tries - 1)
+    return [(s, where, l._replace(early=early)) for early in ((False, True) if F['early'] else (False,))]
 
 def answer(s, l):
     if l.cid not in s.purged and l.staged[1] != l.inc: s = s._replace(fault=f'a writer of incarnation {l.inc} committed to {l.staged[1]}')
@@ -329,13 +345,13 @@ def answer(s, l):
 
 @at('k3-put')
 def _(s, me, l, F, e):
-    if e.late and F['guard']: return [(s, 'k1-begin', l._replace(seen=None))]
+    if e.late and F['guard']: return [(s, 'k1-begin', l._replace(seen=None, early=False))]
     s2 = put(s, l.staged, F)
     if not s2: return [(s, 'k2-mine?', l._replace(seen='conflict'))]
     if l.began and carries(s, l.began): s2 = s2._replace(fault='a commit that began after the drop went through')
     if l.staged[1] != l.inc: s2 = s2._replace(fault=f'a writer of incarnation {l.inc} committed to {l.staged[1]}')
     out = [(s2, 'k4-answer', l)]
-    if l.tries: out += [(x, 'k1-begin', l._replace(seen=None, tries=l.tries - 1)) for x in (s2, s)]   # the answer is lost
+    if l.tries: out += [o for x in (s2, s) for o in again(x, 'k1-begin', l, F)]   # the answer is lost
     return out
 
 @at('k4-answer')   # not a request
@@ -437,7 +453,9 @@ def run(progs, start, F, crash=True, only=''):
             for s2, pc2, l2 in RULES[pc](s, i, l, F, Env(late, crashed)):
                 note = f'{i}:{pc}'
                 if pc2 in RULES:
-                    w2 = frozenset({'open'}) if pc2 == 'k2-look' and pc == 'k1-begin' else w if pc2 in WINDOW else None
+                    early = type(l2) is C and l2.early
+                    opens = pc == 'k0-early' and early or pc == 'k1-begin' and not (early and F['early'] == 'window')
+                    w2 = frozenset({'open'}) if opens else w if pc2 in WINDOW or early else None
                     a2 = pc2, l2, k, w2
                 else:
                     note += f'={pc2}'
@@ -544,7 +562,11 @@ TEETH = [
     ('no wait in the purge', dict(wait=None), RACE),
     ('no guard before the put', dict(guard=False), RACE),
     ('tombstone read in any order', dict(order='any'), RACE),
+    ('an earlier look counts for ever', dict(early='ever'), RACE),
+
+    ('the new files alone: no incarnation, no anchor', dict(incs=False, capture=False, data=True), STALE),
     ('a retry does not look for itself before "dropped"', dict(retry_look=False), UND),
+    ('a repetition takes a version that is gone for a conflict', dict(gone='conflict'), CLEAN),
     ('no idempotent retry', dict(idem=False), [(('commit',), 'live')]),
     ('clean-up deletes young versions', dict(spare=False), CLEAN),
     ('withdraw when dropped', dict(post='always', on_drop='withdraw', withdraw='blind'), UND),
@@ -557,6 +579,9 @@ ALSO = [
     ('no step 4 at all (the window alone)', dict(post=None, withdraw=None)),
     ('reads in any order, and the purge waits at its end (after the last manifest went, then lists again)', dict(order='any', wait='end')),
     ('tombstone first, and the purge waits at its end', dict(wait='end')),
+    ('the anchor must still be there, and the incarnation of L is not read', dict(incs='anchor')),
+    ('no incarnations: the anchor must still be there, and the new files', dict(incs='anchor', capture=False, data=True)),
+    ('no look before a commit', dict(early=None)),
 ]
 
 def job(x): return run(*x)

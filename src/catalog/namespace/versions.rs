@@ -1,7 +1,6 @@
 //! The trait's operations on versions of tables.
 
 use lance_core::Result;
-use lance_namespace::NamespaceError;
 use lance_namespace::models::{
     BatchDeleteTableVersionsRequest, BatchDeleteTableVersionsResponse, CreateTableVersionRequest,
     CreateTableVersionResponse, DescribeTableVersionRequest, DescribeTableVersionResponse,
@@ -11,9 +10,8 @@ use lance_table::io::commit::ManifestNamingScheme;
 
 use super::routing::{invalid, table_ident};
 use crate::catalog::Catalog;
-use crate::error::Error;
 use crate::manifest_store::{ANCHOR_E_TAG, ANCHOR_SIZE, ANCHOR_VERSION};
-use crate::versions::create::NewVersion;
+use crate::versions::create::{NewVersion, Source, refusal};
 use crate::versions::fence::Anchor;
 use crate::versions::{self, DeleteRange, TableVersion};
 
@@ -54,6 +52,7 @@ fn anchor(request: &CreateTableVersionRequest) -> Result<Option<Anchor>> {
         version,
         e_tag: metadata.get(ANCHOR_E_TAG).cloned(),
         size: parse(ANCHOR_SIZE)?,
+        fragments: None,
     }))
 }
 
@@ -119,19 +118,12 @@ impl Catalog {
         let new = NewVersion {
             version: number(request.version)?,
             anchor: anchor(&request)?,
-            staged: request.manifest_path,
+            source: Source::Staged(request.manifest_path),
             naming_scheme,
         };
-        let created = versions::create::create(self, &ident, request.branch.as_deref(), &new).await;
-        let created = created.map_err(|e| match e {
-            // Not "not found": the table is there, and whoever undrops it can commit again.
-            Error::TableDropped { .. } | Error::TableDeregistered { .. } => {
-                lance_core::Error::from(NamespaceError::InvalidTableState {
-                    message: e.to_string(),
-                })
-            }
-            e => e.into(),
-        })?;
+        let created = versions::create::create(self, &ident, request.branch.as_deref(), &new)
+            .await
+            .map_err(refusal)?;
         Ok(CreateTableVersionResponse {
             version: Some(Box::new(model(created))),
             ..Default::default()

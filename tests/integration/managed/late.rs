@@ -11,7 +11,7 @@ use object_store::path::Path;
 use tokio::time::{sleep, timeout};
 
 use super::{append, code_of, id, managed_in};
-use crate::common::rows;
+use crate::common::{rows, table_ids};
 use crate::support::{Fault, Gate, Kind, Request, SharedMemory, StoreClock, When};
 
 const WINDOW: Duration = Duration::from_secs(2);
@@ -115,6 +115,50 @@ async fn a_commit_that_is_slow_looks_again() {
     assert_eq!(manifests(&memory).await.len(), 2);
 }
 
+/// A handle saw no drop a while ago, so its commit lists versions beside its own look. Its window has been open since then,
+/// not since the commit began: a drop in between, and the commit looks again.
+#[tokio::test]
+async fn a_commit_counts_from_the_earlier_look() {
+    let window = Duration::from_secs(10);
+    let pass = async |time| {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    };
+    let memory = SharedMemory::new();
+    let others = managed_in(&memory.actor(), window).await;
+    others.create_table("t", rows(0..2)).await.unwrap();
+    let gate = Gate::new();
+    let slow = managed_in(&memory.actor_at_gate(&gate, 0), window).await;
+    gate.open();
+    let mut table = slow.open_table("t").await.unwrap();
+    // Recent enough for the commit to rest on it.
+    pass(window * 15 / 100).await;
+    gate.close();
+    let commit = gate.run(0, async move { append(&mut table, [7]).await });
+    let commit = tokio::spawn(commit);
+    until(&gate, |r| r.path.ends_with(".deleted")).await;
+    let waiting = gate.waiting();
+    let beside = waiting.iter().any(|(_, r)| r.kind == Kind::List);
+    assert!(beside, "it looks at one after the other: {waiting:?}");
+    until(&gate, |r| r.kind == Kind::List).await;
+    others.drop_table("t").await.unwrap();
+    // Half a window since the earlier look, and less than that since the commit began.
+    pass(window * 40 / 100).await;
+    let before = manifests(&memory).await;
+    gate.open();
+    let refused = commit
+        .await
+        .unwrap()
+        .expect_err("a commit to a dropped table");
+    assert_eq!(
+        code_of(&refused),
+        Some(ErrorCode::InvalidTableState),
+        "{refused}"
+    );
+    assert_eq!(manifests(&memory).await, before);
+}
+
 /// The table is dropped, or another one takes its name, between a clean-up's look at the versions and their deletion.
 #[tokio::test]
 async fn a_clean_up_that_is_slow_deletes_nothing_of_what_came_meanwhile() {
@@ -185,4 +229,35 @@ async fn a_version_whose_answer_was_lost_is_no_conflict() {
     assert_eq!(manifests(&memory).await.len(), 2);
     let dump = memory.dump().await;
     assert!(!dump.contains(&request.manifest_path), "{dump:?}");
+}
+
+/// The answer to a PUT is lost, and by the time when the writer looks, others have built on its version and cleaned that up.
+/// So nothing tells whether it was committed: it must not be called a conflict, after which Lance would commit it again.
+#[tokio::test]
+async fn a_version_that_was_cleaned_up_is_not_committed_again() {
+    let clock = StoreClock::default();
+    let memory = SharedMemory::with_clock(clock.clone());
+    let others = managed_in(&memory.actor(), WINDOW).await;
+    others.create_table("t", rows([0])).await.unwrap();
+    let gate = Gate::new();
+    let actor = memory.actor_at_gate_before_faults(&gate, 0);
+    let slow = managed_in(&actor, WINDOW).await;
+    gate.open();
+    let mut table = slow.open_table("t").await.unwrap();
+    gate.close();
+    let commit = gate.run(0, async move { append(&mut table, [7]).await });
+    let commit = tokio::spawn(commit);
+    let of_manifest = |r: &Request, kind| r.kind == kind && r.path.ends_with(".manifest");
+    until(&gate, |r| of_manifest(r, Kind::PutCreate)).await;
+    let put = actor.faults.issued();
+    actor.faults.fail_at(put, When::After, Fault::Timeout);
+    gate.release(0);
+    until(&gate, |r| of_manifest(r, Kind::Get)).await;
+    let mut built_on = others.open_table("t").await.unwrap();
+    append(&mut built_on, [8]).await.unwrap();
+    clock.advance(WINDOW * 2);
+    assert_eq!(others.delete_versions("t", 2..3).await.unwrap(), [2]);
+    gate.open();
+    commit.await.unwrap().unwrap_err();
+    assert_eq!(table_ids(&others, "t").await, [0, 7, 8]);
 }

@@ -23,7 +23,9 @@ use crate::support::Actor;
 
 mod cases;
 mod contention;
+mod costs;
 mod fences;
+mod handles;
 mod late;
 mod processes;
 mod store;
