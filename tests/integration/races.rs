@@ -250,10 +250,11 @@ fn play(start: &State, tasks: &[Task; 2], order: &[usize]) -> Option<Vec<State>>
 fn judge(start: &State, tasks: &[Task; 2], outcomes: &[Outcome; 2]) -> Result<State, String> {
     let took_effect = |i: usize| {
         outcomes[i] == Outcome::Won
-            // A purge that ended the drop before the drop looked again: the drop finds nothing, rightly.
+            // A purge that ended the drop before the drop looked again: the drop finds nothing, rightly, and cannot always
+            // tell whether it was its own that was purged.
             || (is_live(start)
                 && (tasks[i].op, tasks[1 - i].op) == (Op::Drop, Op::Purge)
-                && outcomes[i].has_kind("TableNotFound")
+                && (outcomes[i].has_kind("TableNotFound") || outcomes[i].has_kind("Conflict"))
                 && outcomes[1 - i] == Outcome::Won)
     };
     let orders: &[&[usize]] = match (took_effect(0), took_effect(1)) {

@@ -176,13 +176,22 @@ async fn requests_of_a_pair(by: By) -> usize {
     requests
 }
 
+/// The most of a few times: while the clock is paused, now and then one is over before the other has begun.
+async fn most_of_a_pair(by: By) -> usize {
+    let mut most = 0;
+    for _ in 0..4 {
+        most = most.max(requests_of_a_pair(by).await);
+    }
+    most
+}
+
 /// Who loses looks at nothing that Lance does not look at itself: 3 requests more for each of the three attempts, and the
 /// look whether the version is there with which the handle began.
 #[tokio::test]
 async fn a_lost_race_costs_less_than_through_lances_own_store() {
-    let unmanaged = requests_of_a_pair(By::Nobody).await;
-    let ours = requests_of_a_pair(By::Us).await;
-    let theirs = requests_of_a_pair(By::LancesStore).await;
+    let unmanaged = most_of_a_pair(By::Nobody).await;
+    let ours = most_of_a_pair(By::Us).await;
+    let theirs = most_of_a_pair(By::LancesStore).await;
     assert!(ours <= unmanaged + 10, "{ours} {unmanaged}");
     assert!(ours < theirs, "{ours} {theirs}");
 }
