@@ -59,7 +59,6 @@ struct RootPage {
 }
 
 async fn root_page(store: &RootStore, token: Option<String>, limit: usize) -> Result<RootPage> {
-    store.check_root()?;
     let options = ReadDirOptions {
         page_token: token,
         limit: Some(limit),

@@ -175,7 +175,6 @@ pub(super) async fn scan_into<T>(store: &RootStore, add: fn(&mut T, Entry)) -> R
 where
     T: Default + Send + 'static,
 {
-    store.check_root()?;
     if let Some(root) = store.local_path(&store.base) {
         return tokio::task::spawn_blocking(move || scan_directory(&root, add))
             .await

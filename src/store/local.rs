@@ -26,20 +26,6 @@ impl RootStore {
         self.local_path(path).is_some_and(|p| p.is_file())
     }
 
-    /// On local disk, refuses a root that has become something else than a directory since it was connected.
-    pub(crate) fn check_root(&self) -> Result<()> {
-        let Some(root) = self.local_path(&self.base) else {
-            return Ok(());
-        };
-        match std::fs::metadata(&root) {
-            Ok(found) if !found.is_dir() => {
-                let error = std::io::Error::from(std::io::ErrorKind::NotADirectory);
-                Err(self.local_failure("list", &self.base, error))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// When a file directly under the root was last written to, with local disk's own clock; `None` where it is gone.
     pub(crate) fn file_modified(&self, file: &str) -> Result<Option<DateTime<Utc>>> {
         let Some(root) = self.local_path(&self.base) else {

@@ -31,11 +31,11 @@ pub(crate) const LATENCY: Duration = Duration::from_millis(20);
 const SLOWER: Duration = Duration::from_millis(60);
 
 /// A contestant has no more than [`FEW`] turns when they have taken this long,
-const BUDGET: Duration = Duration::from_secs(30);
+const BUDGET: Duration = Duration::from_secs(6);
 const FEW: usize = 3;
 
 /// and none at all after this.
-const MOST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_secs(15);
 
 /// What takes longer has no turn for warming up, and none on the slower store.
 const LONG: Duration = Duration::from_secs(2);
@@ -378,6 +378,7 @@ pub(crate) async fn take_turns(
     contestants: &[Contestant],
 ) -> Group {
     let (workload, size, of) = title;
+    let began = Instant::now();
     let mut figures: Vec<Figure> = contestants.iter().map(|c| Figure::of(&c.name)).collect();
     for round in 0..=repetitions {
         for (contestant, figure) in contestants.iter().zip(&mut figures) {
@@ -394,11 +395,14 @@ pub(crate) async fn take_turns(
             }
         }
     }
+    let place = place.name();
+    let took = began.elapsed().as_secs_f64();
+    eprintln!("   {workload}: {size} {of}, {place}: {took:.1} s");
     Group {
         workload,
         size,
         of,
-        place: place.name(),
+        place,
         figures,
     }
 }
