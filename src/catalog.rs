@@ -215,7 +215,7 @@ impl Catalog {
     ///
     /// Cost: 5 requests in 4 round trips whatever the table's size, hidden after the second; with the old manifest
     /// names 1 LIST for each 1,000 versions. While a create or an overwrite of the table is being committed, the drop
-    /// waits for it. In a namespace: 1 LIST, one commit to the namespace manifest (8 requests), 1 LIST, and ⌈K/1000⌉ LIST and
+    /// waits for it. In a namespace: 1 LIST, a look and one commit to the namespace manifest (10 requests), 1 LIST, and ⌈K/1000⌉ LIST and
     /// bulk deletes and 1 LIST for a table of K objects.
     ///
     /// # Errors

@@ -161,7 +161,7 @@ impl ListTables {
         }
     }
 
-    /// List the tables directly in this namespace instead of the root's, sorted: 1 HEAD a page, whatever its
+    /// List the tables directly in this namespace instead of the root's, sorted: 1 LIST a page, whatever its
     /// size, and some reads more after commits to the namespace manifest by others.
     pub fn namespace(mut self, namespace: impl Into<NamespaceIdent>) -> Self {
         self.namespace = namespace.into();

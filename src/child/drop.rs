@@ -17,7 +17,7 @@ use crate::listing::Entry;
 use crate::store::{DELETE_BATCH, RootStore, Slot};
 
 /// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
-/// another table's too stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
+/// another table's too, or its own again, stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
 pub(crate) async fn drop_table(
     catalog: &Catalog,
     ident: &TableIdent,
@@ -28,17 +28,24 @@ pub(crate) async fn drop_table(
     let Some(seen) = manifest.now(store).await? else {
         return Err(not_registered(ident));
     };
-    let Some(slot) = registered_in(store, &seen, ident).await? else {
+    let Some(mut slot) = registered_in(store, &seen, ident).await? else {
         return Err(not_registered(ident));
     };
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    manifest.delete(store, &seen, ident).await?;
+    let gone = manifest.deregister(store, &seen, ident).await?;
+    if let Some(other) = gone.filter(|location| *location != slot.location) {
+        // Dropped and created again since the look: it is the new one that this drop took out.
+        slot = Slot::at(store, ident, &other)?;
+    }
     // Not before: whoever knows the location may have registered it again until then.
     let now = manifest.after_delete(store, &seen, ident.parts());
     let mut listing = batches(store, &slot);
     let (now, ()) = tokio::join!(now, begin(&mut listing));
     let now = now?;
-    let outcome = if is_shared(store, &now, &slot).await? {
+    // Registered again at once under its own id, it is somebody's again.
+    let again = registered_in(store, &now, ident).await?;
+    let again = again.is_some_and(|again| again.location == slot.location);
+    let outcome = if again || is_shared(store, &now, &slot).await? {
         DropOutcome::Deregistered
     } else {
         remove(catalog, &slot, listing).await?;

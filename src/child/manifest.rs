@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use lance_namespace::LanceNamespace;
+use lance_namespace::models::DeregisterTableRequest;
 use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, ObjectType};
-use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 use crate::catalog::Catalog;
 use crate::child::snapshot::{Change, Raw, Snapshot, View};
@@ -137,25 +141,25 @@ impl Manifest {
         self.view.now(store).await
     }
 
-    /// The base that commits, when it has come to what was seen. Only for a manifest that is there: it makes one that
-    /// is not.
-    pub(super) async fn writer(
+    /// Commits after what was seen, by a base that has come exactly there: one that is behind looks for the version after
+    /// its own only, which may be cleaned up. Whatever did not end well leaves no base behind.
+    pub(super) async fn commit<T>(
         &self,
         store: &RootStore,
-        seen: Option<&Snapshot>,
-    ) -> Result<MappedMutexGuard<'_, ManifestNamespace>> {
-        let version = seen.map(Snapshot::version);
+        seen: &Snapshot,
+        work: impl FnOnce(&ManifestNamespace) -> BoxFuture<'_, lance_core::Result<T>> + Send,
+    ) -> Result<lance_core::Result<T>> {
         let mut writer = self.writer.lock().await;
-        // One that is behind needs 3 requests to come here, a new one 2.
-        let current = writer.take().filter(|w| version.is_none_or(|v| w.at >= v));
-        let base = match current {
+        let at = seen.version();
+        let base = match writer.take().filter(|writer| writer.at == at) {
             Some(writer) => writer.base,
             None => base(store).await?,
         };
-        let at = version.map_or(u64::MAX, |version| version + 1);
-        Ok(MutexGuard::map(writer, |writer| {
-            &mut writer.insert(Writer { base, at }).base
-        }))
+        let done = work(&base).await;
+        if done.is_ok() {
+            *writer = Some(Writer { base, at: at + 1 });
+        }
+        Ok(done)
     }
 
     /// Adds the row of a table to what was seen. Fails if there is a row of the id, whatever it is of.
@@ -171,26 +175,32 @@ impl Manifest {
             location: Some(slot.location.clone()),
             metadata: None,
         };
-        let writer = self.writer(store, Some(seen)).await?;
-        let inserted = writer.insert_into_manifest_with_metadata(vec![entry], None);
+        let inserted = self.commit(store, seen, |base| {
+            base.insert_into_manifest_with_metadata(vec![entry], None)
+                .boxed()
+        });
         let subject = Subject::Table(&slot.ident);
         inserted
-            .await
+            .await?
             .map_err(|e| from_base(e, "register", subject, &store.redactor))
     }
 
-    /// Takes a table's row away from what was seen; one that is gone is taken away.
-    pub(super) async fn delete(
+    /// Takes a table's row away. Gives the location that it named just before, if that is below the root; fails if there was
+    /// none.
+    pub(super) async fn deregister(
         &self,
         store: &RootStore,
         seen: &Snapshot,
         ident: &TableIdent,
-    ) -> Result<()> {
-        let id = object_id(ident.parts());
-        let writer = self.writer(store, Some(seen)).await?;
-        let deleted = writer.delete_from_manifest(&id).await;
+    ) -> Result<Option<String>> {
+        let mut request = DeregisterTableRequest::new();
+        request.id = Some(ident.parts().to_vec());
+        let gone = self.commit(store, seen, |base| base.deregister_table(request).boxed());
         let subject = Subject::Table(ident);
-        deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))
+        let gone = gone
+            .await?
+            .map_err(|e| from_base(e, "deregister", subject, &store.redactor))?;
+        Ok(gone.location.and_then(|uri| store.location_of(&uri)))
     }
 
     /// As it is after the row of a slot was added to what was seen: 1 LIST if nothing else was committed since.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use futures::FutureExt;
 use lance_namespace::LanceNamespace;
 use lance_namespace::models::{CreateNamespaceRequest, DropNamespaceRequest};
 
 use crate::catalog::Catalog;
-use crate::child::{manifest, missing, must_exist, still_exists};
-use crate::error::{Error, Result, Subject, from_base};
+use crate::child::{manifest, missing, must_exist, namespace_exists, still_exists};
+use crate::error::{Error, ErrorKind, Result, Subject, from_base};
 use crate::ident::{NamespaceIdent, check_existing_parts, check_new_parts};
 
 /// A namespace and what was recorded with it.
@@ -105,14 +106,16 @@ async fn insert(
     request.id = Some(ident.parts().to_vec());
     let properties: HashMap<_, _> = properties.clone().into_iter().collect();
     request.properties = (!properties.is_empty()).then_some(properties);
-    let writer = catalog.manifest().writer(catalog.store(), None).await?;
-    let Err(e) = writer.create_namespace(request).await else {
+    let (store, manifest) = (catalog.store(), catalog.manifest());
+    let Some(seen) = manifest.now(store).await? else {
+        return Err(missing(&ident.parent()));
+    };
+    let created = manifest.commit(store, &seen, |base| base.create_namespace(request).boxed());
+    let Err(e) = created.await? else {
         return Ok(());
     };
     let error = base_error(catalog, "create", ident, e);
-    if matches!(error, Error::Conflict { .. })
-        && crate::child::namespace_exists(catalog, ident).await?
-    {
+    if matches!(error, Error::Conflict { .. }) && namespace_exists(catalog, ident).await? {
         return Err(Error::NamespaceAlreadyExists {
             ident: ident.clone(),
         });
@@ -131,9 +134,13 @@ pub(crate) async fn put_back(catalog: &Catalog, ident: &NamespaceIdent) -> Resul
 async fn remove(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()> {
     let mut request = DropNamespaceRequest::new();
     request.id = Some(ident.parts().to_vec());
-    let writer = catalog.manifest().writer(catalog.store(), None).await?;
-    let dropped = writer.drop_namespace(request).await;
+    let (store, manifest) = (catalog.store(), catalog.manifest());
+    let Some(seen) = manifest.now(store).await? else {
+        return Err(missing(ident));
+    };
+    let dropped = manifest.commit(store, &seen, |base| base.drop_namespace(request).boxed());
     dropped
+        .await?
         .map(|_| ())
         .map_err(|e| base_error(catalog, "drop", ident, e))
 }
@@ -148,7 +155,24 @@ pub(crate) async fn drop(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()
     }
     // Also finds that it is not there, without writing.
     let namespace = describe(catalog, ident).await?;
-    remove(catalog, ident).await?;
+    let removed = remove(catalog, ident).await;
+    if let Err(e) = removed {
+        // What failed may have taken effect all the same; then it is put back below what was created meanwhile.
+        let unclear = matches!(
+            e.kind(),
+            ErrorKind::Storage | ErrorKind::Lance | ErrorKind::Conflict
+        );
+        if unclear
+            && let (Ok(inside), Ok(false)) = tokio::join!(
+                manifest::below(catalog, ident),
+                namespace_exists(catalog, ident)
+            )
+            && !inside.is_empty()
+        {
+            put_back(catalog, ident).await?;
+        }
+        return Err(e);
+    }
     if manifest::below(catalog, ident).await?.is_empty() {
         return Ok(());
     }

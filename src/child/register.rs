@@ -81,6 +81,9 @@ pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> R
     let Some(slot) = registered_in(store, &seen, ident).await? else {
         return Err(not_registered(ident));
     };
-    manifest.delete(store, &seen, ident).await?;
-    Ok(slot)
+    match manifest.deregister(store, &seen, ident).await? {
+        // Dropped and created again since the look.
+        Some(other) if other != slot.location => Slot::at(store, ident, &other),
+        _ => Ok(slot),
+    }
 }

@@ -223,12 +223,21 @@ async fn compare(tables: i32, before: Before) {
         // In a manifest so large that its columns are read one by one, a drop reads what the base's look-ups, which
         // cost nothing here, have read before.
         let paid_before = before == Before::Nothing && operation == "drop" && tables > 1_000;
+        // Its look at the row right before the deletion, without which it would not know whose row it took; the look
+        // whether another row shares the directory; and the listing that finds the directory empty.
+        let (more, more_trips) = match operation {
+            "drop" => (3, 2),
+            _ => (0, 0),
+        };
         let what = format!("{operation}, {tables} entries, {before:?}");
         assert!(
-            paid_before || log.len() <= base_log.len(),
+            paid_before || log.len() <= base_log.len() + more,
             "{what}: {log:#?}, the base alone: {base_log:#?}"
         );
-        assert!(trips <= base_trips, "{what}: {trips} trips, {base_trips}");
+        assert!(
+            trips <= base_trips + more_trips,
+            "{what}: {trips} trips, {base_trips}"
+        );
     }
     println!(
         "{tables} entries, {before:?}: base {} in all, ours {}",

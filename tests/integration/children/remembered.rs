@@ -275,3 +275,77 @@ async fn what_is_missing_in_between_hides_nothing() {
     let root = NamespaceIdent::root();
     assert_eq!(idle.list_namespaces(root).await.unwrap(), ["b"]);
 }
+
+/// The same by one that has written before: it does not go on from what is cleaned up, nor from what is gone.
+#[tokio::test]
+async fn what_is_missing_in_between_misleads_no_writer() {
+    let memory = SharedMemory::new();
+    let (writer, other) = (
+        catalog_of(&memory.actor()).await,
+        catalog_of(&memory.actor()).await,
+    );
+    make(&writer, &[&["a"], &["b"]]).await;
+    for round in 0..3 {
+        for n in 0..3 {
+            let name = format!("x{round}{n}");
+            other.declare_table(["a", &name]).await.unwrap();
+        }
+        let dump = memory.dump().await;
+        let versions = dump.iter().filter(|path| {
+            path.starts_with("root/__manifest/_versions/") && path.ends_with(".manifest")
+        });
+        for path in versions.skip(1) {
+            let path = Path::from(path.as_str());
+            memory.raw().delete(&path).await.unwrap();
+        }
+        let name = format!("y{round}");
+        match round {
+            0 => drop(writer.create_namespace(["a", &name]).await.unwrap()),
+            1 => drop(writer.declare_table(["a", &name]).await.unwrap()),
+            _ => writer.drop_namespace("b").await.unwrap(),
+        }
+        agree(&other, &Place::Memory(memory.clone()), &name).await;
+        agree(&writer, &Place::Memory(memory.clone()), &name).await;
+    }
+    let fresh = catalog_of(&memory.actor()).await;
+    assert_eq!(tables(&fresh, &["a"]).await.len(), 10);
+    let root = NamespaceIdent::root();
+    assert_eq!(fresh.list_namespaces(root).await.unwrap(), ["a"]);
+    assert_eq!(fresh.list_namespaces("a").await.unwrap(), ["y0"]);
+}
+
+/// Somebody takes the table out and puts it back, at the same place, while it is dropped: it is gone with its data, or
+/// there with all of it.
+#[tokio::test]
+async fn a_drop_is_overtaken_by_the_same_registration() {
+    let start = SharedMemory::new();
+    let catalog = catalog_of(&start.actor()).await;
+    make(&catalog, &[&["a"]]).await;
+    let t = ["a", "t"];
+    catalog.create_table(t, batch_of(1)).await.unwrap();
+    let start = &start;
+    let kept = each_point(|n| async move {
+        let memory = start.fork().await;
+        let gate = Gate::new();
+        let actor = memory.actor_at_gate(&gate, 0);
+        let slow = catalog_of(&actor).await;
+        let drop = async move { slow.drop_table(t).await };
+        let stopped = Stopped::after(gate, n, drop).await?;
+        let other = catalog_of(&memory.actor()).await;
+        if let Ok(location) = other.deregister_table(t).await {
+            // Gone when it comes too late for its data.
+            let _ = other.register_table(t, &location).await;
+        }
+        let _ = stopped.go_on().await;
+        let at = format!("stopped before request {n}");
+        let catalog = catalog_of(&memory.actor()).await;
+        let there = catalog.table_exists(t).await.unwrap();
+        if there {
+            assert_eq!(read(&catalog, t).await, numbers(rows_of(1)), "{at}");
+        }
+        assert!(tables(&catalog, &["a"]).await.is_empty() || there, "{at}");
+        Some(there)
+    })
+    .await;
+    assert!(kept.iter().any(|there| !there), "{kept:?}");
+}
