@@ -18,7 +18,7 @@ use lance_namespace_impls::dir::manifest_feature_flags::ensure_readable;
 use super::manifest::{NAME, Row, slot};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::TableIdent;
-use crate::store::RootStore;
+use crate::store::{RootStore, is_not_found};
 use crate::versions::fence::same_tag;
 
 /// Rows that are remembered, at about 150 bytes each. A larger manifest is scanned with a filter at each look.
@@ -68,6 +68,11 @@ pub(crate) struct View {
 fn failed(store: &RootStore, e: lance_core::Error) -> Error {
     let ident = TableIdent::from(NAME);
     from_base(e, "read", Subject::Table(&ident), &store.redactor)
+}
+
+fn is_gone(e: &lance_core::Error) -> bool {
+    use lance_core::Error as L;
+    matches!(e, L::NotFound { .. } | L::DatasetNotFound { .. }) || is_not_found(e)
 }
 
 fn version_of(dataset: &Dataset) -> u64 {
@@ -223,12 +228,10 @@ impl View {
         let Some(seen) = self.seen() else {
             return self.open(store).await;
         };
-        match self.latest(store, &seen, None).await {
-            Ok(now) => Ok(Some(now)),
-            Err(e) => match store.latest_manifest(&slot(store)?.table).await? {
-                None => Ok(None),
-                Some(_) => Err(e),
-            },
+        match self.latest(store, &seen, None).await? {
+            Some(now) => Ok(Some(now)),
+            // Removed by hand, or only what was just listed is gone already.
+            None => self.open(store).await,
         }
     }
 
@@ -240,7 +243,11 @@ impl View {
         seen: &Snapshot,
         change: Change<'_>,
     ) -> Result<Arc<Snapshot>> {
-        self.latest(store, seen, Some(change)).await
+        let after = self.latest(store, seen, Some(change)).await?;
+        after.ok_or_else(|| Error::CorruptMetadata {
+            path: NAME.to_string(),
+            message: "it is gone right after it was written".to_string(),
+        })
     }
 
     async fn latest(
@@ -248,10 +255,12 @@ impl View {
         store: &RootStore,
         seen: &Snapshot,
         change: Option<Change<'_>>,
-    ) -> Result<Arc<Snapshot>> {
+    ) -> Result<Option<Arc<Snapshot>>> {
         let mut dataset = seen.dataset.clone();
-        let latest = dataset.checkout_latest().await;
-        latest.map_err(|e| failed(store, e))?;
+        match dataset.checkout_latest().await {
+            Err(e) if is_gone(&e) => return Ok(None),
+            latest => latest.map_err(|e| failed(store, e))?,
+        }
         if let Some(change) = change {
             let (before, after) = (count_of(&seen.dataset), count_of(&dataset));
             let expected = match change {
@@ -262,16 +271,16 @@ impl View {
             // What one commit takes away, another process may have taken away: it is the same then, and one row.
             if next && after.is_some() && after == expected {
                 let rows = seen.changed(change)?;
-                return Ok(self.remember(Snapshot { dataset, rows }));
+                return Ok(Some(self.remember(Snapshot { dataset, rows })));
             }
         }
         if let Some(seen) = self.seen()
             && is_same(&seen.dataset, &dataset)
         {
-            return Ok(seen);
+            return Ok(Some(seen));
         }
         let snapshot = Snapshot::load(store, dataset).await?;
-        Ok(self.remember(snapshot))
+        Ok(Some(self.remember(snapshot)))
     }
 
     async fn open(&self, store: &RootStore) -> Result<Option<Arc<Snapshot>>> {
