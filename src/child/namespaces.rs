@@ -168,8 +168,9 @@ pub(crate) async fn drop(catalog: &Catalog, ident: &NamespaceIdent) -> Result<()
                 namespace_exists(catalog, ident)
             )
             && !inside.is_empty()
+            && let Err(error) = insert(catalog, ident, &namespace.properties).await
         {
-            put_back(catalog, ident).await?;
+            tracing::warn!(namespace = %ident, %error, "it is missing above what is in it until reconcile puts it back");
         }
         return Err(e);
     }
