@@ -41,11 +41,19 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Runtime::new().unwrap())
 }
 
+/// Runs it on a thread of its own: whichever test comes first asks for it from within the runtime.
+fn made<T: Send>(work: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| runtime().block_on(work));
+        thread.join().unwrap()
+    })
+}
+
 /// The root that every case begins with: `dropped`, `live` and `beside`, with the rows of [`ROWS`].
 fn prepared() -> &'static (SharedMemory, Uuid) {
     static PREPARED: OnceLock<(SharedMemory, Uuid)> = OnceLock::new();
     PREPARED.get_or_init(|| {
-        runtime().block_on(async {
+        made(async {
             let memory = SharedMemory::new();
             let catalog = catalog_of(&memory.actor()).await;
             for (name, ids) in ROWS {

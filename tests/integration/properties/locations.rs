@@ -15,7 +15,7 @@ use proptest::option;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
 
-use super::{Checked, ROWS, World, one_of, rows_of, runtime};
+use super::{Checked, ROWS, World, made, one_of, rows_of, runtime};
 use crate::common::{catalog_of, ids, rows};
 use crate::support::{Actor, SharedMemory};
 
@@ -26,7 +26,7 @@ fn prepared() -> &'static (SharedMemory, String) {
     static PREPARED: OnceLock<(SharedMemory, String)> = OnceLock::new();
     PREPARED.get_or_init(|| {
         let memory = super::prepared().0.clone();
-        runtime().block_on(async {
+        made(async {
             let memory = memory.fork().await;
             let catalog = catalog_of(&memory.actor()).await;
             catalog.create_namespace("ns").await.unwrap();
