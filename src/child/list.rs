@@ -104,7 +104,12 @@ pub(crate) async fn tables(
     let ident = NamespaceIdent::new(request.id.unwrap_or_default());
     let first = request.page_token.is_none();
     let mut rows = inside(catalog, &ident, "table", request.limit, first).await?;
-    rows.retain(|row| row.is_table);
+    let after = request.page_token.as_deref();
+    // What was on earlier pages is not looked at again.
+    rows.retain(|row| {
+        row.is_table
+            && after.is_none_or(|after| row.id.last().is_some_and(|own| own.as_str() > after))
+    });
     let declared = request.include_declared.unwrap_or(true);
     let names = listed(catalog, rows, declared, own_name).await?;
     let (names, token) = page(names, request.page_token, request.limit);
