@@ -61,6 +61,7 @@ use crate::store::{RootStore, Slot};
 pub(crate) mod claim;
 mod creating;
 mod dropping;
+mod lease;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 pub(crate) mod purge;
@@ -73,8 +74,9 @@ pub use purge::{PurgeReport, PurgedTable};
 pub use reconcile::{Finding, FindingKind, ReconcileReport};
 pub use tombstone::{DropOutcome, DroppedTable};
 
-pub(crate) use claim::{Action, Claim, Decision, Held, Lease, Revive, Terms};
+pub(crate) use claim::{Action, Claim, Decision, Held, Revive, Terms};
 pub(crate) use creating::{CommitFailure, Look};
+pub(crate) use lease::Lease;
 use restore::keeps_changing;
 pub(crate) use tombstone::{Creating, Tombstone};
 

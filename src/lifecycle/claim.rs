@@ -1,23 +1,20 @@
-//! The claim: the write-once decision on one drop id, and the lease of who made it.
+//! The claim: the write-once decision on one drop id, and who carries it out until when.
 //!
 //! `<stem>.deleted.<drop id>.claim`, JSON, create-if-absent: the first one decides *restore* or *purge* for ever.
 //! Later generations (`.claim.1`, `.claim.2`, …) never change the decision, only who carries it out: the owner
 //! renews with the next generation, and after a whole lease without one (by the store's own clock) so may anybody
-//! else, create-if-absent again, so exactly one does. The owner sends nothing destructive once half its lease has
-//! passed since before it sent its newest generation, and cuts off what is under way at that moment.
+//! else, create-if-absent again, so exactly one does. Until when the owner may act, its [`Lease`] says.
 
-use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lifecycle::{Lifecycle, record, tombstone};
+use crate::lifecycle::{Lease, Lifecycle, record, tombstone};
 use crate::store::{Created, RootStore, Slot};
 
 #[cfg(any(test, fuzzing))]
@@ -163,69 +160,6 @@ pub(crate) enum Decision {
     Gone,
     /// Somebody else decided first.
     Lost(Held),
-}
-
-/// The right to carry out one decision, for half a lease.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) claim: Claim,
-    started: Instant,
-    /// The same moment on the clock that goes on while the machine is suspended.
-    started_wall: SystemTime,
-}
-
-impl Lease {
-    fn deadline(&self) -> Instant {
-        self.started + self.claim.lease() / 2
-    }
-
-    /// Used up, by the clock that says more: the monotonic one stops while the machine is suspended.
-    fn elapsed(&self) -> Duration {
-        let wall = self.started_wall.elapsed().unwrap_or_default();
-        self.started.elapsed().max(wall)
-    }
-
-    fn is_over(&self) -> bool {
-        self.elapsed() >= self.claim.lease() / 2
-    }
-
-    fn overrun(&self, slot: &Slot) -> Error {
-        Error::Conflict {
-            ident: slot.ident.clone(),
-            message: format!(
-                "half the lease of {:?} passed before the work was done; it can be resumed",
-                self.claim.lease()
-            ),
-        }
-    }
-
-    /// Runs a destructive request while the lease allows it, and cuts it off when it does no longer.
-    pub(crate) async fn guard<T>(
-        &self,
-        slot: &Slot,
-        request: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        if self.is_over() {
-            return Err(self.overrun(slot));
-        }
-        tokio::time::timeout_at(self.deadline(), request)
-            .await
-            .unwrap_or_else(|_| Err(self.overrun(slot)))
-    }
-
-    /// Whether the lease still allows something destructive, to ask on another thread.
-    pub(crate) fn deadline_check(&self) -> impl Fn() -> bool + Send + 'static {
-        let (half, started, wall) = (self.claim.lease() / 2, self.started, self.started_wall);
-        move || started.elapsed().max(wall.elapsed().unwrap_or_default()) < half
-    }
-
-    /// What is left for a request that takes its own time-out.
-    pub(crate) fn remaining(&self, slot: &Slot) -> Result<Duration> {
-        match (self.claim.lease() / 2).checked_sub(self.elapsed()) {
-            Some(left) if !left.is_zero() => Ok(left),
-            _ => Err(self.overrun(slot)),
-        }
-    }
 }
 
 /// The name of a generation of the claim on a drop.
@@ -411,19 +345,10 @@ impl Lifecycle {
         self.newest_claim(slot, first).await
     }
 
-    /// Starts a lease now, for a claim that is about to be sent in another way than by `post`.
-    pub(crate) fn lease_from_now(claim: Claim) -> Lease {
-        Lease {
-            claim,
-            started: Instant::now(),
-            started_wall: SystemTime::now(),
-        }
-    }
-
     async fn post(&self, slot: &Slot, claim: Claim) -> Result<Option<Lease>> {
         let path = claim_path(&self.store, slot, claim.drop_id, claim.generation)?;
         let content = claim.encode(&path)?;
-        let lease = Self::lease_from_now(claim);
+        let lease = Lease::from_now(claim);
         Ok(match self.store.create(&path, content).await? {
             Created::New => Some(lease),
             Created::Exists(_) => None,

@@ -121,7 +121,7 @@ impl Lifecycle {
         let owner = Uuid::new_v4();
         let lease_ms = self.lease_ms(Action::Restore);
         let hide = Tombstone::creating(self.store.clock.now(), Creating { owner, lease_ms });
-        let lease = Self::lease_from_now(self.creating_claim(hide.drop_id, owner));
+        let lease = Lease::from_now(self.creating_claim(hide.drop_id, owner));
         if let Created::Exists(found) = self
             .store
             .create(&slot.tombstone, hide.encode(slot)?)
@@ -163,7 +163,7 @@ impl Lifecycle {
         let owner = Uuid::new_v4();
         let lease_ms = self.lease_ms(Action::Restore);
         let hold = Tombstone::creating(self.store.clock.now(), Creating { owner, lease_ms });
-        let lease = Self::lease_from_now(self.creating_claim(hold.drop_id, owner));
+        let lease = Lease::from_now(self.creating_claim(hold.drop_id, owner));
         if let Created::Exists(found) = self
             .store
             .create(&slot.tombstone, hold.encode(slot)?)
