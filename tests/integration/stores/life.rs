@@ -267,7 +267,19 @@ async fn requests_on_s3() {
     let rest = rest.await.unwrap().tables;
     assert_eq!(rest.len(), 201);
     assert_eq!(rest[..200], names[100..]);
+
+    // Their tombstones are listed beside them.
+    let dropped: Vec<&String> = names.iter().step_by(10).collect();
+    for name in &dropped {
+        catalog.drop_table(name.as_str()).await.unwrap();
+    }
     server.requests(&place.uri);
+    let page = catalog.list_tables().limit(100).await.unwrap();
+    let requests = server.requests(&place.uri);
+    println!("a page of 100 of 271, 30 dropped: {requests:?}");
+    let left = names.iter().filter(|name| !dropped.contains(name));
+    assert_eq!(page.tables, left.take(100).cloned().collect::<Vec<_>>());
+    assert_eq!(requests.len(), 1, "{requests:?}");
 
     let many = (0..MANY).map(|i| format!("t2.lance/data/{i}.lance"));
     plant_all(&place, many).await;
