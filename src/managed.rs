@@ -5,6 +5,8 @@
 //! goes through [`NamespaceExternalManifestStore`], as foreign clients do it: what the catalog does not find in its own store
 //! is refused.
 //!
+//! What a commit has to ask for is asked beside Lance's own look for newer versions (see [`beside`]).
+//!
 //! A version's manifest is where plain Lance puts it, so reading needs no detour: the latest version is asked of the
 //! catalog, with size and tag, and is not looked at again; a numbered one is found by its name, also after a drop, since
 //! reads through handles that were opened before go on until the purge.
@@ -14,12 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use lance::dataset::Dataset;
 use lance_core::Result;
 use lance_io::object_store::ObjectStore;
 use lance_namespace::NamespaceError;
-use lance_table::format::{Fragment, IndexMetadata, Manifest, Transaction};
+use lance_table::format::{IndexMetadata, Manifest, Transaction};
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{
     CommitError, CommitHandler, ManifestLocation, ManifestNamingScheme, ManifestWriter,
@@ -31,11 +34,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
-use crate::ident::TableIdent;
 use crate::manifest_store::{NamespaceExternalManifestStore, is_decided};
 use crate::store::Slot;
-use crate::versions::create::{self, Held, NewVersion, Source, refusal};
+use crate::versions::create::{self, Held, Look, NewVersion, Source, refusal};
 use crate::versions::fence::{INCARNATION, Seen};
+
+mod beside;
+
+use beside::{Beside, Looks};
 
 /// The bit that marks a detached version, which is no version of a chain.
 const DETACHED: u64 = 1 << 63;
@@ -44,11 +50,12 @@ const DETACHED: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct ManagedCommitHandler {
     catalog: Catalog,
-    ident: TableIdent,
+    slot: Slot,
     /// What plain Lance uses on this store.
     plain: Arc<dyn CommitHandler>,
     versions: NamespaceExternalManifestStore,
     seen: Arc<Seen>,
+    looks: Arc<Looks>,
     /// While the catalog itself creates the table, under protection of its own.
     creating: AtomicBool,
 }
@@ -57,8 +64,9 @@ impl ManagedCommitHandler {
     pub(crate) fn new(catalog: &Catalog, slot: &Slot) -> Self {
         Self {
             catalog: catalog.clone(),
-            ident: slot.ident.clone(),
+            slot: slot.clone(),
             seen: Arc::default(),
+            looks: Arc::default(),
             plain: catalog.store().commit_handler.clone(),
             versions: NamespaceExternalManifestStore::new(
                 Arc::new(catalog.clone()),
@@ -83,23 +91,21 @@ impl ManagedCommitHandler {
     /// The dataset was opened with this handler; `seen`: from before a look that found its table not hidden.
     pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Instant>) {
         let at = dataset.manifest_location();
-        let fragments = self.note(at, dataset.manifest());
+        let is_bare = self.note(at, dataset.manifest());
         let base = dataset.branch_location().path;
-        self.versions.consists_of(base.as_ref(), at, fragments);
+        self.versions.is_bare(base.as_ref(), at, is_bare);
         if let Some(seen) = seen {
             self.seen.set(seen);
         }
     }
 
-    /// Remembers the incarnation in a manifest. Gives what it consists of where there is none.
-    fn note(&self, at: &ManifestLocation, manifest: &Manifest) -> Option<Arc<Vec<Fragment>>> {
-        match manifest.config.get(INCARNATION) {
-            Some(incarnation) => {
-                self.catalog.incarnations().remember(at, incarnation);
-                None
-            }
-            None => Some(manifest.fragments.clone()),
+    /// Remembers the incarnation in a manifest. Tells whether there is none.
+    fn note(&self, at: &ManifestLocation, manifest: &Manifest) -> bool {
+        let incarnation = manifest.config.get(INCARNATION);
+        if let Some(incarnation) = incarnation {
+            self.catalog.incarnations().remember(at, incarnation);
         }
+        incarnation.is_none()
     }
 
     /// Creates the version from memory.
@@ -109,10 +115,11 @@ impl ManagedCommitHandler {
         version: u64,
         content: Bytes,
         naming_scheme: ManifestNamingScheme,
+        look: Option<Look>,
     ) -> Result<ManifestLocation> {
         let branch = self.versions.branch(base.as_ref())?;
         let anchor = self.versions.anchor(base.as_ref());
-        let create = async |again| {
+        let create = async |again, look| {
             let new = NewVersion {
                 version,
                 source: Source::Held(Held {
@@ -120,17 +127,18 @@ impl ManagedCommitHandler {
                     base: base.clone(),
                     seen: self.seen.clone(),
                     again,
+                    look,
                 }),
                 naming_scheme,
                 anchor: anchor.clone(),
             };
-            create::create(&self.catalog, &self.ident, branch.as_deref(), &new)
+            create::create(&self.catalog, &self.slot.ident, branch.as_deref(), &new)
                 .await
                 .map_err(refusal)
         };
-        let created = match create(false).await {
+        let created = match create(false, look).await {
             // It may have taken effect; the same content sent again is a success.
-            Err(e) if !is_decided(&e) => create(true).await?,
+            Err(e) if !is_decided(&e) => create(true, None).await?,
             decided => decided?,
         };
         Ok(ManifestLocation {
@@ -140,6 +148,23 @@ impl ManagedCommitHandler {
             naming_scheme,
             e_tag: created.e_tag,
             identity: None,
+        })
+    }
+
+    /// Who looks for a drop beside a listing of the versions since one; `None` where the listing would not help.
+    fn beside(&self, base: &Path, object_store: &ObjectStore, since: u64) -> Option<Beside> {
+        // A drop takes a table in a namespace out of that, and hides nothing.
+        if self.slot.ident.is_child() || !self.manages(base, since) {
+            return None;
+        }
+        let anchor = self.versions.anchor(base.as_ref())?;
+        beside::serves(&self.catalog, object_store, &anchor, since).then(|| Beside {
+            catalog: self.catalog.clone(),
+            slot: self.slot.clone(),
+            plain: self.plain.clone(),
+            looks: self.looks.clone(),
+            seen: self.seen.clone(),
+            anchor,
         })
     }
 
@@ -265,8 +290,20 @@ impl CommitHandler for ManagedCommitHandler {
         object_store: &'a ObjectStore,
         since_version: u64,
     ) -> BoxStream<'a, Result<ManifestLocation>> {
-        self.plain
-            .list_manifest_locations_since(base_path, object_store, since_version)
+        match self.beside(base_path, object_store, since_version) {
+            Some(beside) => {
+                let base = base_path.clone();
+                let list = async move { beside.list(base, object_store, since_version).await };
+                stream::once(list)
+                    .map_ok(|newer| stream::iter(newer).map(Ok))
+                    .try_flatten()
+                    .boxed()
+            }
+            None => {
+                self.plain
+                    .list_manifest_locations_since(base_path, object_store, since_version)
+            }
+        }
     }
 
     async fn commit(
@@ -280,6 +317,7 @@ impl CommitHandler for ManagedCommitHandler {
         transaction: Option<Transaction>,
     ) -> std::result::Result<ManifestLocation, CommitError> {
         let version = manifest.version;
+        let look = self.looks.take(base_path, transaction.as_ref());
         if !self.manages(base_path, version) {
             let location = self
                 .plain
@@ -300,9 +338,8 @@ impl CommitHandler for ManagedCommitHandler {
                     e_tag: seen.ok().and_then(|meta| meta.e_tag),
                     ..location.clone()
                 };
-                let fragments = self.note(&seen, manifest);
-                self.versions
-                    .committed(base_path.as_ref(), &seen, fragments);
+                let is_bare = self.note(&seen, manifest);
+                self.versions.committed(base_path.as_ref(), &seen, is_bare);
             }
             return Ok(location);
         }
@@ -313,12 +350,12 @@ impl CommitHandler for ManagedCommitHandler {
             manifest_writer(&memory, manifest, indices, &target, transaction).await?;
             let content = memory.read_one_all(&target).await?;
             let location = self
-                .create(base_path, version, content, naming_scheme)
+                .create(base_path, version, content, naming_scheme, look)
                 .await
                 .map_err(commit_error)?;
-            let fragments = self.note(&location, manifest);
+            let is_bare = self.note(&location, manifest);
             self.versions
-                .committed(base_path.as_ref(), &location, fragments);
+                .committed(base_path.as_ref(), &location, is_bare);
             write_version_hint(object_store, base_path, version).await;
             return Ok(location);
         }

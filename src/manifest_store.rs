@@ -25,7 +25,6 @@ use lance_namespace::models::{
     ListTableVersionsRequest, TableVersion, VersionRange,
 };
 use lance_namespace::{LanceNamespace, NamespaceError};
-use lance_table::format::Fragment;
 use lance_table::io::commit::external_manifest::ExternalManifestStore;
 use lance_table::io::commit::{ManifestLocation, ManifestNamingScheme};
 use object_store::path::Path;
@@ -104,31 +103,21 @@ impl NamespaceExternalManifestStore {
         self.set_anchor(base, at, false);
     }
 
-    /// A version was committed without asking the namespace. `fragments`: what it consists of, where that is to be known.
-    pub(crate) fn committed(
-        &self,
-        base: &str,
-        at: &ManifestLocation,
-        fragments: Option<Arc<Vec<Fragment>>>,
-    ) {
+    /// A version was committed without asking the namespace. `is_bare`: it carries no incarnation.
+    pub(crate) fn committed(&self, base: &str, at: &ManifestLocation, is_bare: bool) {
         self.set_anchor(base, at, true);
-        self.consists_of(base, at, fragments);
+        self.is_bare(base, at, is_bare);
     }
 
-    /// What the version consists of, if the reader began with that one.
-    pub(crate) fn consists_of(
-        &self,
-        base: &str,
-        at: &ManifestLocation,
-        fragments: Option<Arc<Vec<Fragment>>>,
-    ) {
+    /// Whether the version carries no incarnation, if the reader began with that one.
+    pub(crate) fn is_bare(&self, base: &str, at: &ManifestLocation, is_bare: bool) {
         let mut anchors = self.anchors.lock().unwrap_or_else(PoisonError::into_inner);
         let known = anchors.iter_mut().find(|(chain, _)| chain == base);
         if let Some((_, anchor)) = known
             && anchor.version == at.version
             && anchor.is(at)
         {
-            anchor.fragments = fragments;
+            anchor.is_bare = is_bare;
         }
     }
 

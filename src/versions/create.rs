@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ident::TableIdent;
 use crate::lifecycle::MAX_ROUNDS;
 use crate::store::{Published, RootStore};
-use crate::versions::fence::{self, Ahead, Anchor, Belonging, Seen};
+use crate::versions::fence::{self, Anchor, Belonging, Seen};
 use crate::versions::{Chain, TableVersion, chain_of, check, first_of_branch};
 
 /// A version about to be created.
@@ -45,6 +45,18 @@ pub(crate) struct Held {
     pub(crate) seen: Arc<Seen>,
     /// Whether it was sent before, so that a version of this number may be its own.
     pub(crate) again: bool,
+    /// The look that was made when the version was begun.
+    pub(crate) look: Option<Look>,
+}
+
+/// What was seen of the table before a version of it is put.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    /// The table is not hidden since then, or the commit window is still open.
+    pub(crate) since: Instant,
+    pub(crate) latest: ManifestLocation,
+    /// What is in the place of the version with which the writer began.
+    pub(crate) anchored: Option<ManifestLocation>,
 }
 
 /// A refusal as a writer is told it.
@@ -120,10 +132,10 @@ impl Read {
 }
 
 /// Creates the version. Staged: 2 GET of the drop state and 1 GET of the staged manifest together; then 1 LIST; 1 PUT; 1
-/// DELETE of the staged manifest. So 6 requests in 4 round trips. Held in memory: 2 GET and 1 LIST together where the handle
-/// saw within a quarter of the commit window that its table is not hidden, and 1 PUT: 4 requests in 2 round trips, 3 after
-/// a longer pause. More where too little is known of the version before, and for writers that tell no anchor (see
-/// [`fence`]).
+/// DELETE of the staged manifest. So 6 requests in 4 round trips. Held in memory: 1 PUT where the handle looked when the
+/// version was begun; else 2 GET and 1 LIST together where it saw within a quarter of the commit window that its table is
+/// not hidden, and 1 PUT: 4 requests in 2 round trips, 3 after a longer pause. More where too little is known of the
+/// version before, and for writers that tell no anchor (see [`fence`]).
 ///
 /// Nothing can make a PUT wait for a drop or a purge that came in between. But a purge under managed versioning waits until
 /// its drop is one commit window old, and a commit sends its PUT within half a window after it saw no drop, so it lands
@@ -164,6 +176,11 @@ pub(crate) async fn create(
         Source::Held(held) => Some(Read::of(held.content.clone(), &create.target)?),
         Source::Staged(_) => None,
     };
+    if let (Some(look), Some(held)) = (create.look(), held.as_ref())
+        && let Round::Done(created) = create.follow(window, look, held).await?
+    {
+        return Ok(created);
+    }
     // So that as much of the half is left for what is still to be asked.
     let mut earlier = create.seen().and_then(|seen| seen.within(window / 4));
     for _ in 0..MAX_ROUNDS {
@@ -198,13 +215,30 @@ impl Create<'_> {
         }
     }
 
-    /// The latest version, and what can be asked beside it.
-    async fn look(&self, held: Option<&Read>) -> (Result<Option<ManifestLocation>>, Ahead) {
+    /// The look that was made when the version was begun, if it tells what has to be known: else the version is built on
+    /// another one than was seen, or another commit of the handle came in between.
+    fn look(&self) -> Option<&Look> {
+        let Source::Held(Held { look, .. }) = &self.new.source else {
+            return None;
+        };
+        let (look, anchor) = (look.as_ref()?, self.new.anchor.as_ref()?);
+        let anchored = look.anchored.as_ref()?;
+        let fits =
+            look.latest.version + 1 == self.new.version && anchored.version == anchor.version;
+        fits.then_some(look)
+    }
+
+    /// The latest version, and what is in the anchor's place where that is another one.
+    async fn versions(
+        &self,
+    ) -> (
+        Result<Option<ManifestLocation>>,
+        Option<Result<Option<ManifestLocation>>>,
+    ) {
         let Self { chain, new, .. } = self;
-        let (staged, anchor) = (held.map(|held| &held.belonging), new.anchor.as_ref());
         tokio::join!(
             self.store().latest_tagged(&chain.path),
-            fence::look_ahead(self.catalog, chain, staged, anchor, new.version - 1),
+            fence::look_ahead(self.catalog, chain, new.anchor.as_ref(), new.version - 1),
         )
     }
 
@@ -220,7 +254,7 @@ impl Create<'_> {
         let drop_state = check(self.catalog, chain);
         let (checked, fetched, looked) = match earlier {
             Some(_) => {
-                let (checked, looked) = tokio::join!(drop_state, self.look(held));
+                let (checked, looked) = tokio::join!(drop_state, self.versions());
                 (checked, None, Some(looked))
             }
             None => {
@@ -240,9 +274,9 @@ impl Create<'_> {
         }
         let since = earlier.unwrap_or(began);
         // Else not before the drop state is known: read while the table was dropped, it would be one of a table purged since.
-        let (latest, ahead) = match looked {
+        let (latest, anchored) = match looked {
             Some(looked) => looked,
-            None => self.look(held).await,
+            None => self.versions().await,
         };
         let latest = latest?;
         if latest.as_ref().is_some_and(|l| l.version >= new.version) {
@@ -262,12 +296,27 @@ impl Create<'_> {
                 });
             }
         };
-        let Some(before) = &latest else {
+        let Some(before) = latest else {
             if since.elapsed() > window / 2 {
                 return Ok(Round::Late);
             }
             return self.first(read).await;
         };
+        let look = Look {
+            since,
+            anchored: match anchored {
+                Some(found) => found?,
+                None => Some(before.clone()),
+            },
+            latest: before,
+        };
+        self.follow(window, &look, read).await
+    }
+
+    /// Puts the version after the latest one that was seen.
+    async fn follow(&self, window: Duration, look: &Look, read: &Read) -> Result<Round> {
+        let (chain, new) = (&self.chain, self.new);
+        let (since, before) = (look.since, &look.latest);
         if before.naming_scheme != new.naming_scheme {
             return Err(Error::InvalidInput {
                 message: format!(
@@ -285,7 +334,8 @@ impl Create<'_> {
             );
             return Err(conflict(chain, message));
         }
-        fence::check(self.catalog, chain, &read.belonging, before, anchor, ahead).await?;
+        let now = look.anchored.as_ref();
+        fence::check(self.catalog, chain, &read.belonging, before, anchor, now).await?;
         if since.elapsed() > window / 2 {
             return Ok(Round::Late);
         }

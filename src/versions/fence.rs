@@ -13,11 +13,11 @@
 //! after the new one was created: Lance builds its version on the new table, as if it had read that.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lance_table::format::{DeletionFile, Fragment, pb};
+use lance_table::format::{DeletionFile, pb};
 use lance_table::io::commit::ManifestLocation;
 use lance_table::io::deletion::relative_deletion_file_path;
 use tokio::time::Instant;
@@ -45,8 +45,8 @@ pub(crate) struct Anchor {
     pub(crate) version: u64,
     pub(crate) e_tag: Option<String>,
     pub(crate) size: Option<u64>,
-    /// What it consists of, where it carries no incarnation and the writer is in this process.
-    pub(crate) fragments: Option<Arc<Vec<Fragment>>>,
+    /// Whether it carries no incarnation, as the writer saw; not known of writers in other processes.
+    pub(crate) is_bare: bool,
 }
 
 impl Anchor {
@@ -55,7 +55,7 @@ impl Anchor {
             version: at.version,
             e_tag: at.e_tag.clone(),
             size: at.size,
-            fragments: None,
+            is_bare: false,
         }
     }
 
@@ -152,21 +152,6 @@ impl Belonging {
     }
 }
 
-/// Data and deletion files in the table's own directory, relative to it.
-fn files_of(fragments: &[Fragment]) -> HashSet<String> {
-    let mut files = HashSet::new();
-    for fragment in fragments {
-        for file in fragment.files.iter().filter(|f| f.base_id.is_none()) {
-            files.insert(format!("data/{}", file.path));
-        }
-        let deletions = fragment.deletion_file.as_ref();
-        if let Some(deletions) = deletions.filter(|d| d.base_id.is_none()) {
-            files.insert(relative_deletion_file_path(fragment.id, deletions));
-        }
-    }
-    files
-}
-
 /// The incarnations of versions that were read, by path and tag.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
@@ -209,66 +194,38 @@ fn replaced(chain: &Chain, why: &str) -> Error {
     }
 }
 
-/// What [`look_ahead`] found.
-pub(crate) struct Ahead {
-    /// What is in the anchor's place now; the version before, where that is the anchor.
-    anchored: Option<Result<Option<ManifestLocation>>>,
-    /// Whether the files are there that are new since the anchor, where that is what tells.
-    files: Option<Result<()>>,
-}
-
-/// What can be asked of a writer's version before the latest one is known, and so beside that: 1 HEAD where the writer
-/// began with an older version than the one before, and where the anchor tells of no incarnation a HEAD for each file that
-/// is new since (a LIST of the table's when they are more than 16).
+/// What is in the anchor's place now, `None` where that is the version before the new one, which is looked at anyway. 1 HEAD
+/// where the writer began with an older version, which can be asked for before the latest one is known.
 pub(crate) async fn look_ahead(
     catalog: &Catalog,
     chain: &Chain,
-    staged: Option<&Belonging>,
     anchor: Option<&Anchor>,
     before: u64,
-) -> Ahead {
-    let anchored = async {
-        match anchor {
-            Some(anchor) if anchor.version != before => {
-                let store = catalog.store();
-                Some(store.manifest_of(&chain.path, anchor.version).await)
-            }
-            _ => None,
-        }
-    };
-    let files = async {
-        let fragments = anchor?.fragments.as_ref()?;
-        let staged = staged.filter(|staged| staged.incarnation.is_none())?;
-        let known = files_of(fragments);
-        let new: Vec<&String> = staged.files.difference(&known).collect();
-        Some(all_there(catalog, chain, &new).await)
-    };
-    let (anchored, files) = tokio::join!(anchored, files);
-    Ahead { anchored, files }
+) -> Option<Result<Option<ManifestLocation>>> {
+    let anchor = anchor.filter(|anchor| anchor.version != before)?;
+    let store = catalog.store();
+    Some(store.manifest_of(&chain.path, anchor.version).await)
 }
 
 /// Refuses a version that belongs to another table than the latest one does. No request where the anchor tells more than a
-/// number and the incarnation of it or of the latest version is known, or its files; else 1 GET, and where the version
-/// before carries no incarnation a HEAD for each new file (a LIST of the table's when they are more than 16).
+/// number, and its incarnation or that of the latest version is known, or that it has none; else 1 GET, and where the
+/// version before carries no incarnation a HEAD for each new file (a LIST of the table's when they are more than 16). `now`:
+/// what is in the anchor's place.
 pub(crate) async fn check(
     catalog: &Catalog,
     chain: &Chain,
     staged: &Belonging,
     latest: &ManifestLocation,
     anchor: Option<&Anchor>,
-    ahead: Ahead,
+    now: Option<&ManifestLocation>,
 ) -> Result<()> {
-    let now = match (anchor, ahead.anchored) {
-        (None, _) => None,
-        (Some(_), None) => Some(latest.clone()),
-        (Some(_), Some(found)) => found?,
-    };
-    let anchored = still_anchored(chain, anchor, now.as_ref());
+    let anchored = still_anchored(chain, anchor, now);
     // Without a tag on both sides the anchor is a number and a size, which another table can have too.
     let strong = now.filter(|now| {
         anchored.is_ok() && now.e_tag.is_some() && anchor.is_some_and(|a| a.e_tag.is_some())
     });
-    let belongs = same_table(catalog, chain, staged, latest, strong, ahead.files).await;
+    let is_bare = anchor.is_some_and(|anchor| anchor.is_bare);
+    let belongs = same_table(catalog, chain, staged, latest, strong, is_bare).await;
     belongs.and(anchored)
 }
 
@@ -277,18 +234,15 @@ async fn same_table(
     chain: &Chain,
     staged: &Belonging,
     latest: &ManifestLocation,
-    anchored: Option<ManifestLocation>,
-    new_files: Option<Result<()>>,
+    anchored: Option<&ManifestLocation>,
+    is_bare: bool,
 ) -> Result<()> {
     let known = catalog.incarnations();
-    if let Some(anchored) = &anchored {
-        // One table has one incarnation.
+    if let Some(anchored) = anchored {
+        // One table has one incarnation, or none.
         let incarnation = known.get(latest).or_else(|| known.get(anchored));
-        if incarnation.is_some() && incarnation == staged.incarnation {
+        if (incarnation.is_some() || is_bare) && incarnation == staged.incarnation {
             return Ok(());
-        }
-        if let Some(there) = new_files {
-            return there;
         }
     }
     let Some((content, _)) = catalog.store().get(&latest.path).await? else {

@@ -52,7 +52,7 @@ fn anchor(request: &CreateTableVersionRequest) -> Result<Option<Anchor>> {
         version,
         e_tag: metadata.get(ANCHOR_E_TAG).cloned(),
         size: parse(ANCHOR_SIZE)?,
-        fragments: None,
+        is_bare: false,
     }))
 }
 

@@ -10,7 +10,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::time::{sleep, timeout};
 
-use super::{append, code_of, id, managed_in};
+use super::{append, code_of, id, managed_in, overwrite};
 use crate::common::{rows, table_ids};
 use crate::support::{Fault, Gate, Kind, Request, SharedMemory, StoreClock, When};
 
@@ -116,9 +116,16 @@ async fn a_commit_that_is_slow_looks_again() {
 }
 
 /// A handle saw no drop a while ago, so its commit lists versions beside its own look. Its window has been open since then,
-/// not since the commit began: a drop in between, and the commit looks again.
+/// not since the commit began: a drop in between, and the commit looks again. An overwrite makes that look when it comes to
+/// put its manifest, anything else when Lance looks for newer versions.
 #[tokio::test]
 async fn a_commit_counts_from_the_earlier_look() {
+    for overwrites in [false, true] {
+        a_commit_after_an_earlier_look(overwrites).await;
+    }
+}
+
+async fn a_commit_after_an_earlier_look(overwrites: bool) {
     let window = Duration::from_secs(10);
     let pass = async |time| {
         tokio::time::pause();
@@ -135,8 +142,18 @@ async fn a_commit_counts_from_the_earlier_look() {
     // Recent enough for the commit to rest on it.
     pass(window * 15 / 100).await;
     gate.close();
-    let commit = gate.run(0, async move { append(&mut table, [7]).await });
+    let commit = gate.run(0, async move {
+        match overwrites {
+            false => append(&mut table, [7]).await,
+            true => overwrite(&table, [7]).await.map(drop),
+        }
+    });
     let commit = tokio::spawn(commit);
+    if overwrites {
+        // Its transaction is written after Lance's look.
+        until(&gate, |r| r.path.contains("_transactions")).await;
+        pass(window * 15 / 100).await;
+    }
     until(&gate, |r| r.path.ends_with(".deleted")).await;
     let waiting = gate.waiting();
     let beside = waiting.iter().any(|(_, r)| r.kind == Kind::List);

@@ -21,6 +21,7 @@ use object_store::path::Path;
 use crate::common::{ids, rows};
 use crate::support::Actor;
 
+mod beside;
 mod cases;
 mod contention;
 mod costs;
