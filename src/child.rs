@@ -5,24 +5,26 @@
 //!
 //! Promises: a table is registered only when its first version is complete, so a create is there wholly or not at all,
 //! and of several creates of one id exactly one wins; a namespace never vanishes from above what was created in it
-//! meanwhile; `__manifest` comes into being with the first write, once, and never through a read. Refuses: ids that
-//! the manifest cannot hold (with `$`), registering what is outside the root or belongs to another table, and names
-//! that are not new ones of the catalog's own rule for whatever is created.
+//! meanwhile; a row is taken out by exactly one drop or deregistration, which alone is told so, and a drop deletes only
+//! what its own commit took out; `__manifest` comes into being with the first write, once, and never through a read.
+//! Refuses: ids that the manifest cannot hold (with `$`), registering what is outside the root or belongs to another
+//! table, and names that are not new ones of the catalog's own rule for whatever is created.
 //!
 //! Costs: every look goes by the version of `__manifest` that the catalog remembers, 1 LIST while nobody commits to it;
-//! a commit is the base's own, and after it 1 LIST tells that nothing came in between, or what did. So no operation sends
-//! more requests than the base's own (`tests/integration/children/costs.rs`), but for a drop: 3 more, since it looks at the
-//! row right before it takes it, at whoever shares the directory after that, and at the directory until it is empty.
+//! after a commit 1 LIST tells that nothing came in between, or what did. What adds a row is a commit of the base's own;
+//! what takes a table's row out is Lance's deletion of exactly the row that was seen. So no operation sends more requests
+//! than the base's own (`tests/integration/children/costs.rs`).
 //! Memory: about 150 bytes for each row, up to 100,000 rows; a larger manifest is scanned with a filter.
 //!
 //! Not promised: a drop of a table in a namespace cannot be taken back in this version. Stock clients on the same root
 //! do not look again after a drop of a namespace, and two of them that use a fresh root for the first time can lose one's
-//! first row. Between a drop's last look at its row and its commit another process can take the table out to keep it; the
-//! drop then deletes what was to be kept. (The base does not tell who took a row.)
+//! first row. A stock client that drops or deregisters a table is not told that somebody else took it out meanwhile: what
+//! it then deletes, or believes to have kept, is its own affair.
 
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
+use crate::child::manifest::Row;
 use crate::child::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::ident::{self, NamespaceIdent, TableIdent};
@@ -76,18 +78,20 @@ async fn registered_in(
     seen: &Snapshot,
     ident: &TableIdent,
 ) -> Result<Option<Slot>> {
-    let Some(row) = seen.table(store, ident).await? else {
-        return Ok(None);
-    };
-    let recorded = row.location.unwrap_or_default();
-    let uri = uri_below(&store.root_uri, &recorded).unwrap_or_default();
+    let row = seen.table(store, ident).await?;
+    row.map(|row| slot_of(store, ident, &row)).transpose()
+}
+
+fn slot_of(store: &RootStore, ident: &TableIdent, row: &Row) -> Result<Slot> {
+    let recorded = row.location.as_deref().unwrap_or_default();
+    let uri = uri_below(&store.root_uri, recorded).unwrap_or_default();
     let Some(location) = store.location_of(&uri) else {
         return Err(Error::CorruptMetadata {
             path: manifest::NAME.to_string(),
             message: format!("{ident} is registered at {recorded:?}, which is not below the root"),
         });
     };
-    Slot::at_uri(store, ident, &location, uri).map(Some)
+    Slot::at_uri(store, ident, &location, uri)
 }
 
 pub(crate) fn not_registered(ident: &TableIdent) -> Error {
@@ -255,17 +259,8 @@ async fn publish(catalog: &Catalog, slot: &Slot, seen: &Snapshot) -> Result<()> 
 
 /// Takes back a registration that came into a namespace which was dropped.
 async fn withdraw(catalog: &Catalog, slot: &Slot) -> Result<()> {
-    let (store, manifest) = (catalog.store(), catalog.manifest());
-    let Some(seen) = manifest.now(store).await? else {
-        return Ok(());
-    };
-    match registered_in(store, &seen, &slot.ident).await? {
-        Some(found) if found.location == slot.location => {
-            match manifest.deregister(store, &seen, &slot.ident).await {
-                Err(Error::TableNotFound { .. }) => Ok(()),
-                gone => gone.map(|_| ()),
-            }
-        }
-        _ => Ok(()),
-    }
+    let ours = |found: &Slot| found.location == slot.location;
+    register::deregister(catalog, &slot.ident, ours)
+        .await
+        .map(|_| ())
 }

@@ -8,6 +8,7 @@ use object_store::ObjectMeta;
 use object_store::path::Path;
 
 use crate::catalog::Catalog;
+use crate::child::register::deregister;
 use crate::child::snapshot::Snapshot;
 use crate::child::{check_existing, manifest, not_registered, registered_in};
 use crate::error::{Error, Result};
@@ -16,29 +17,22 @@ use crate::lifecycle::{DropOutcome, DroppedTable, MAX_ROUNDS};
 use crate::listing::Entry;
 use crate::store::{DELETE_BATCH, RootStore, Slot};
 
-/// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. A directory that is
-/// another table's too, or its own again, stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
+/// Drops the table: takes its row out of the manifest (commit point), then deletes its directory. Where somebody else takes
+/// the row out first there is no such table, and what it left is not touched. A directory that is another table's too, or its
+/// own again, stays. When the deletion fails, the table is gone all the same; `reconcile` reports what is left.
 pub(crate) async fn drop_table(
     catalog: &Catalog,
     ident: &TableIdent,
     reason: Option<String>,
 ) -> Result<DroppedTable> {
     check_existing(ident)?;
-    let (store, manifest) = (catalog.store(), catalog.manifest());
-    let Some(seen) = manifest.now(store).await? else {
-        return Err(not_registered(ident));
-    };
-    let Some(mut slot) = registered_in(store, &seen, ident).await? else {
-        return Err(not_registered(ident));
-    };
+    let store = catalog.store();
     // The seam of the soft drop: the tombstone `<location>$.deleted` goes here, and the deletion below to the purge.
-    let gone = manifest.deregister(store, &seen, ident).await?;
-    if let Some(other) = gone.filter(|location| *location != slot.location) {
-        // Dropped and created again since the look: it is the new one that this drop took out.
-        slot = Slot::at(store, ident, &other)?;
-    }
+    let Some((slot, seen)) = deregister(catalog, ident, |_| true).await? else {
+        return Err(not_registered(ident));
+    };
     // Not before: whoever knows the location may have registered it again until then.
-    let now = manifest.after_delete(store, &seen, ident.parts());
+    let now = catalog.manifest().after_delete(store, &seen, ident.parts());
     let mut listing = batches(store, &slot);
     let (now, ()) = tokio::join!(now, begin(&mut listing));
     let now = now?;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use lance_namespace::LanceNamespace;
-use lance_namespace::models::DeregisterTableRequest;
 use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, ObjectType};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
 use crate::child::snapshot::{Change, Raw, Snapshot, View};
@@ -134,6 +132,41 @@ struct Writer {
     at: u64,
 }
 
+/// The turn of a commit that is not the base's. It leaves the base behind, so that the next commit makes a new one.
+pub(super) struct Turn<'a> {
+    _writer: MutexGuard<'a, Option<Writer>>,
+}
+
+impl Turn<'_> {
+    /// Deletes a table's row, exactly as it was seen. `false` if others committed in between: it may be gone, or another
+    /// one.
+    pub(super) async fn delete(
+        &self,
+        store: &RootStore,
+        seen: &Snapshot,
+        row: &Row,
+    ) -> Result<bool> {
+        let location = match &row.location {
+            Some(location) => format!("location = {}", quoted(location)),
+            None => "location IS NULL".to_string(),
+        };
+        let id = quoted(&object_id(&row.id));
+        let exactly = format!("object_id = {id} AND object_type = 'table' AND {location}");
+        let ident = TableIdent::from(&row.id[..]);
+        let subject = Subject::Table(&ident);
+        let deleted = seen.delete(&exactly).await;
+        let deleted = deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))?;
+        match deleted {
+            None => Ok(false),
+            Some(0) => Err(Error::CorruptMetadata {
+                path: NAME.to_string(),
+                message: format!("the row of {ident} is listed, but not found by its id"),
+            }),
+            Some(_) => Ok(true),
+        }
+    }
+}
+
 impl Manifest {
     /// As it is now, `None` where there is none: 1 LIST; the reads of the manifest and its rows more after a commit, and
     /// where this process has not seen it yet.
@@ -185,22 +218,11 @@ impl Manifest {
             .map_err(|e| from_base(e, "register", subject, &store.redactor))
     }
 
-    /// Takes a table's row away. Gives the location that it named just before, if that is below the root; fails if there was
-    /// none.
-    pub(super) async fn deregister(
-        &self,
-        store: &RootStore,
-        seen: &Snapshot,
-        ident: &TableIdent,
-    ) -> Result<Option<String>> {
-        let mut request = DeregisterTableRequest::new();
-        request.id = Some(ident.parts().to_vec());
-        let gone = self.commit(store, seen, |base| base.deregister_table(request).boxed());
-        let subject = Subject::Table(ident);
-        let gone = gone
-            .await?
-            .map_err(|e| from_base(e, "deregister", subject, &store.redactor))?;
-        Ok(gone.location.and_then(|uri| store.location_of(&uri)))
+    /// Waits until no other commit of this process is under way.
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        Turn {
+            _writer: self.writer.lock().await,
+        }
     }
 
     /// As it is after the row of a slot was added to what was seen: 1 LIST if nothing else was committed since.

@@ -1,12 +1,16 @@
 //! Register and deregister tables in child namespaces.
 
+use std::sync::Arc;
+
 use crate::catalog::Catalog;
 use crate::child::drop::{is_anothers, is_root_table};
+use crate::child::snapshot::Snapshot;
 use crate::child::{
-    check_existing, check_new, missing, not_registered, register_after, registered_in, room_for,
+    check_existing, check_new, missing, not_registered, register_after, room_for, slot_of,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
+use crate::lifecycle::MAX_ROUNDS;
 use crate::store::{RootStore, Slot};
 
 /// Registers the table that is stored at a location: a path relative to the root, or a URI below it.
@@ -74,16 +78,39 @@ fn relative(store: &RootStore, location: &str) -> Result<String> {
 /// Takes the table out of its namespace; its data stays at the location that is returned.
 pub(crate) async fn deregister_table(catalog: &Catalog, ident: &TableIdent) -> Result<Slot> {
     check_existing(ident)?;
-    let (store, manifest) = (catalog.store(), catalog.manifest());
-    let Some(seen) = manifest.now(store).await? else {
-        return Err(not_registered(ident));
-    };
-    let Some(slot) = registered_in(store, &seen, ident).await? else {
-        return Err(not_registered(ident));
-    };
-    match manifest.deregister(store, &seen, ident).await? {
-        // Dropped and created again since the look.
-        Some(other) if other != slot.location => Slot::at(store, ident, &other),
-        _ => Ok(slot),
+    match deregister(catalog, ident, |_| true).await? {
+        Some((slot, _)) => Ok(slot),
+        None => Err(not_registered(ident)),
     }
+}
+
+/// Takes out the row of the id, if there is one and it is wanted: where its table is stored, and the manifest as it was
+/// with it. `None` also when somebody else took it out: a row that vanishes under us was not ours to take.
+pub(super) async fn deregister(
+    catalog: &Catalog,
+    ident: &TableIdent,
+    wanted: impl Fn(&Slot) -> bool,
+) -> Result<Option<(Slot, Arc<Snapshot>)>> {
+    let (store, manifest) = (catalog.store(), catalog.manifest());
+    for _ in 0..MAX_ROUNDS {
+        // Before the look: what this process commits would only come in between.
+        let turn = manifest.turn().await;
+        let Some(seen) = manifest.now(store).await? else {
+            return Ok(None);
+        };
+        let Some(row) = seen.table(store, ident).await? else {
+            return Ok(None);
+        };
+        let slot = slot_of(store, ident, &row)?;
+        if !wanted(&slot) {
+            return Ok(None);
+        }
+        if turn.delete(store, &seen, &row).await? {
+            return Ok(Some((slot, seen)));
+        }
+    }
+    Err(Error::Conflict {
+        ident: ident.clone(),
+        message: "others keep committing to the manifest".to_string(),
+    })
 }

@@ -50,6 +50,7 @@ macro_rules! on_servers {
 mod costs;
 mod crashes;
 mod declared;
+mod deletions;
 mod drops;
 mod leak;
 mod life;
@@ -64,6 +65,7 @@ mod remembered;
 mod secrets;
 mod stock;
 mod storm;
+mod taken;
 
 /// How long contention may last before it is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);

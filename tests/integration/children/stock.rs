@@ -57,20 +57,20 @@ pub(super) async fn make(stock: &DirectoryNamespace, parts: &[&str]) {
     stock.create_namespace(request).await.unwrap();
 }
 
-async fn register(stock: &DirectoryNamespace, parts: &[&str], location: &str) {
+pub(super) async fn register(stock: &DirectoryNamespace, parts: &[&str], location: &str) {
     let mut request = RegisterTableRequest::new(location.to_string());
     request.id = id(parts);
     stock.register_table(request).await.unwrap();
 }
 
-async fn list(stock: &DirectoryNamespace, parts: &[&str]) -> Vec<String> {
+pub(super) async fn list(stock: &DirectoryNamespace, parts: &[&str]) -> Vec<String> {
     let mut request = ListTablesRequest::new();
     request.id = id(parts);
     stock.list_tables(request).await.unwrap().tables
 }
 
 /// Whether a stock client finds the table by `table_exists` and by a describe that opens it.
-async fn finds(stock: &DirectoryNamespace, parts: &[&str]) -> bool {
+pub(super) async fn finds(stock: &DirectoryNamespace, parts: &[&str]) -> bool {
     let mut request = TableExistsRequest::new();
     request.id = id(parts);
     let exists = stock.table_exists(request).await.is_ok();
@@ -83,7 +83,7 @@ async fn finds(stock: &DirectoryNamespace, parts: &[&str]) -> bool {
 }
 
 /// A table that no catalog knows.
-async fn write_plain(place: &Place, name: &str, n: i32) {
+pub(super) async fn write_plain(place: &Place, name: &str, n: i32) {
     let params = WriteParams {
         session: Some(place.session()),
         store_params: Some(store_params(place.options())),
@@ -93,7 +93,7 @@ async fn write_plain(place: &Place, name: &str, n: i32) {
 }
 
 /// Everything that the catalog shows, root tables and children.
-async fn shown(catalog: &Catalog) -> Vec<String> {
+pub(super) async fn shown(catalog: &Catalog) -> Vec<String> {
     let mut all = catalog.table_names().await.unwrap();
     let listed = catalog.list_tables().await.unwrap().tables;
     let mut sorted = listed.clone();
@@ -174,7 +174,7 @@ async fn default_settings(place: &Place) {
     assert_eq!(list(&theirs, &[]).await, ["d", "r1", "r2"]);
     assert_eq!(read(&catalog, "r1").await, [60]);
 
-    // Child drops are the base's.
+    // A child drop deletes at once.
     let dropped = catalog.drop_table(["ns", "t"]).await.unwrap();
     assert_eq!(dropped.outcome, DropOutcome::Deleted);
     assert!(list(&theirs, &["ns"]).await.is_empty());
