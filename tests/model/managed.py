@@ -16,6 +16,11 @@ opened (D: drop D was put; ('x',D): a purge of D deleted a manifest; ('v',v): ve
 an event is W old (purge: its drop; clean-up: the version that it deletes) makes the windows that hold its token
 `late`. Late before the put: start over (guard). Late after it: verify before the answer.
 
+Two ways to a put. Alone (k): Lance reads and stages, then the commit begins and looks at tombstone, LIST and base.
+Beside (b): an attempt begins with Lance's LIST for newer versions; the commit begins there, and looks at the tombstone
+beside it. The LIST is the fence's too: it tells the versions and who they are. Lance reads the latest by name and
+stages; the put follows without another look, unless the LIST does not fit what was staged (then: alone).
+
 The store: tomb       None or (id, 'drop' | 'creating', owner)
            claims     {(drop id, action, owner)}
            manifests  {(version, incarnation, history of content ids)}; ids from 30 on are Overwrites
@@ -39,6 +44,9 @@ N = frozenset()
 #             that look | 'ever': it opens with the commit | None: no such thing
 #   incs      staged incarnation must equal that of manifest L        capture  ... and that of the handle
 #             'anchor': instead the manifest that the handle began with must still be there
+#   beside    Lance's LIST is the commit's look, with a tombstone beside it (b1 to b4). Broken: 'any': in any order without
+#             an earlier look | 'kept': the look of an earlier commit serves | 'end', 'ever': its window is counted from
+#             the read's end, for ever. Needs a purge that waits before it deletes: Lance stages on this LIST
 #   data      HEAD on the new data files (instead of capture, for stock clients)
 #   guard     no put when the window is over                          wait     purge waits: None | 'start' | 'end'
 #   post      None | 'late': verify when the answer came late | 'always'
@@ -54,10 +62,10 @@ N = frozenset()
 #   no_v1     create takes manifests without a version 1 for litter
 #   over_base   overwrite checks its base under its tombstone
 #   tomb_check  a drop's tombstone refuses    absent_put  create-if-absent
-DESIGN = dict(order='tomb-first', early='window', incs=True, capture=True, data=False, guard=True, wait='start', post='late',
+DESIGN = dict(order='tomb-first', early='window', beside=True, incs=True, capture=True, data=False, guard=True, wait='start', post='late',
               litter='evidence', withdraw='held', on_drop='keep', retry_look=True, idem=True, gone='unknown',
               spare=True, latest=True, relist=False, no_v1=False, over_base=True, tomb_check=True, absent_put=True)
-NAIVE = DESIGN | dict(order='any', early=None, capture=False, guard=False, wait=None, post=None, withdraw=None, spare=True)
+NAIVE = DESIGN | dict(order='any', early=None, beside=False, capture=False, guard=False, wait=None, post=None, withdraw=None, spare=True)
 STEP4 = NAIVE | dict(post='always', litter='L-gone', withdraw='blind')
 
 top = lambda s: max(s.manifests, default=None)
@@ -276,25 +284,71 @@ def _(s, me, l, F, e):
     l = C(inc, v, hist, cid, None, 1, None, None)
     return [(s, 'w1-file', l)] + ([(s, 'k0-early', l)] if F['early'] else [])
 @at('k0-early')   # by an open or by the commit before: may be long ago
-def _(s, me, l, F, e): return [(s, 'w1-file', l._replace(early=not (s.tomb and s.tomb[1] == 'drop')))]
+def _(s, me, l, F, e):
+    early = not (s.tomb and s.tomb[1] == 'drop')
+    return [(s, 'w1-file', l._replace(early=early, seen=('-', listing(s, l, F)) if early and F['beside'] == 'kept' else None))]
 at('old')(lambda s, me, l, F, e: [(s, 'w2-stage', C(1, 1, (1,), 20 + me, None, 1, None, None))])
 at('oldw')(lambda s, me, l, F, e: [(s, 'w1-file', C(1, 1, (1,), 20 + me, None, 1, None, None))])
 at('w1-file')(lambda s, me, l, F, e: [(s._replace(files=s.files | {l.cid}), 'w2-stage', l)])
 
-@at('w2-stage')   # Lance: reads what is newer than the handle, checks conflicts, builds on the newest, else on its own
-def _(s, me, l, F, e):
-    m = top(s)
-    if m and m[0] > l.ver:
-        if any(c >= 30 for c in m[2] if c not in l.hist): return [(refuse(s, l.cid), 'conflict', l)]
-        return [(s, 'k1-begin', l._replace(staged=(m[0] + 1, m[1], m[2] + (l.cid,))))]
-    return [(s, 'k1-begin', l._replace(staged=(l.ver + 1, l.inc, l.hist + (l.cid,))))]
+def stage(l, m):
+    """Lance builds on m if that is newer than the handle's, else on its own. None: a conflict with what is new."""
+    if not m or m[0] <= l.ver: return l.ver + 1, l.inc, l.hist + (l.cid,)
+    return None if any(c >= 30 for c in m[2] if c not in l.hist) else (m[0] + 1, m[1], m[2] + (l.cid,))
 
-# Not a request: the window opens, unless it is open since the earlier look (see run). seen: tombstone, LIST, base manifest,
-# new files
-@at('k1-begin')
-def _(s, me, l, F, e):
+def begin(s, l, F, e, looks):   # the window opens, unless it is open since the earlier look (see run)
     early = l.early and not (e.late and F['early'] == 'window')
-    return [(s, 'k2-look', l._replace(seen=(None,) * 4, early=early, began=s.tomb[0] if s.tomb and s.tomb[1] == 'drop' else None))]
+    seen = l.seen if F['beside'] == 'kept' and early and l.seen else (None,) * looks
+    return l._replace(seen=seen, early=early, began=s.tomb[0] if s.tomb and s.tomb[1] == 'drop' else None)
+
+@at('w2-stage')   # Lance: LIST and read of the newest; or its LIST is ours too, and the commit begins with it (b1-begin in traces)
+def _(s, me, l, F, e):
+    staged = stage(l, top(s))
+    out = [(s, 'k1-begin', l._replace(staged=staged, seen=None)) if staged else (refuse(s, l.cid), 'conflict', l)]
+    return out + ([(s, 'b2-look', begin(s, l, F, e, 2))] if F['beside'] else [])
+
+# What a LIST tells, as far as it is asked: the latest, the anchor (the version that the handle began with).
+def listing(s, l, F): return top(s) or '-', at_v(s, l.ver) or '-' if F['incs'] == 'anchor' else None
+
+@at('b2-look')   # tombstone, then the LIST; after an earlier look in any order
+def _(s, me, l, F, e):
+    if None not in l.seen: return listed(s, l, F)   # 'kept'
+    out = []
+    for i, look in enumerate((s.tomb[1] if s.tomb else '-', listing(s, l, F))):
+        if l.seen[i] is not None or i and not l.early and l.seen[0] is None and F['beside'] != 'any': continue
+        seen = l.seen[:i] + (look,) + l.seen[i+1:]
+        if i == 0 and look == 'drop' and F['tomb_check']: out.append((s, 'w2-stage', l._replace(seen=None)))   # looks for itself then
+        elif None in seen: out.append((s, 'b2-look', l._replace(seen=seen)))
+        else: out += listed(s, l._replace(seen=seen), F)
+    return out
+
+def listed(s, l, F):
+    last = l.seen[1][0]
+    if last != '-' and last[0] > l.ver: return [(s, 'b3-read', l)]
+    return fits(s, l._replace(staged=stage(l, None)), F)
+
+@at('b3-read')   # Lance reads the latest that was listed, by name: what is there now
+def _(s, me, l, F, e):
+    m = at_v(s, l.seen[1][0][0])
+    if not m: return [(refuse(s, l.cid), 'refused', l)]   # Lance fails
+    staged = stage(l, m)
+    return fits(s, l._replace(staged=staged), F) if staged else [(refuse(s, l.cid), 'conflict', l)]
+
+def fits(s, l, F):   # not a request: is the look good for what was staged? If not, it is an earlier one still
+    last, anchor = l.seen[1]
+    if last == '-' or last[0] + 1 != l.staged[0] or anchor == '-':
+        return [(s, 'k1-begin', l._replace(seen=None, early=early)) for early in {l.early, bool(F['early'])}]
+    return [(s, 'b4-judge', l)] if F['data'] else RULES['b4-judge'](s, None, l, F, None)
+
+@at('b4-judge')   # a request (HEAD) only if data files are looked for
+def _(s, me, l, F, e):
+    last, anchor = l.seen[1]
+    if (F['incs'] == 'anchor' and anchor != (l.ver, l.inc, l.hist) or F['incs'] is True and last[1] != l.staged[1]
+            or F['capture'] and l.staged[1] != l.inc or F['data'] and l.cid not in s.files): return [(refuse(s, l.cid), 'refused', l)]
+    return [(s, 'k3-put', l._replace(seen=last if anchor is None else anchor))]
+
+# Not a request. seen: tombstone, LIST, base manifest, new files
+at('k1-begin')(lambda s, me, l, F, e: [(s, 'k2-look', begin(s, l._replace(seen=None), F, e, 4))])
 
 @at('k2-look')
 def _(s, me, l, F, e):
@@ -422,7 +476,8 @@ def bad(s):
     return out
 
 # ---- exploration
-WINDOW = {'k2-look', 'k2-mine?', 'k3-put', 'k4-answer', 'k5-look'}
+BROKEN = {'end': frozenset({'open'}), 'ever': None}   # windows that the look beside the read has then
+WINDOW = {'b2-look', 'b3-read', 'b4-judge', 'k2-look', 'k2-mine?', 'k3-put', 'k4-answer', 'k5-look'}
 def run(progs, start, F, crash=True, only=''):
     """Breadth first, so a trace is a shortest one. -> states, violation or None, trace"""
     s0 = STARTS[start]
@@ -451,11 +506,13 @@ def run(progs, start, F, crash=True, only=''):
                 new = s, acts[:i] + (None,) + acts[i+1:], crashed | {i}
                 if new not in came: came[new] = st, f'{i}:crash'; todo.append(new)
             for s2, pc2, l2 in RULES[pc](s, i, l, F, Env(late, crashed)):
-                note = f'{i}:{pc}'
+                step = 'b1-begin' if pc == 'w2-stage' and pc2 == 'b2-look' else pc
+                note = f'{i}:{step}'
                 if pc2 in RULES:
                     early = type(l2) is C and l2.early
-                    opens = pc == 'k0-early' and early or pc == 'k1-begin' and not (early and F['early'] == 'window')
+                    opens = pc == 'k0-early' and early or step in ('b1-begin', 'k1-begin') and not (early and F['early'] == 'window')
                     w2 = frozenset({'open'}) if opens else w if pc2 in WINDOW or early else None
+                    if pc[0] == 'b' and pc2 == 'k3-put' and F['beside'] in BROKEN: w2 = BROKEN[F['beside']]
                     a2 = pc2, l2, k, w2
                 else:
                     note += f'={pc2}'
@@ -544,6 +601,8 @@ FIND = [
     ('b create takes "no version 1" for litter', DESIGN | dict(no_v1=True), [(('create',), 'cleaned')], LOST),
     ('b wait at the start of the purge, reads in any order', DESIGN | dict(order='any'), RACE, DEAD),
     ('b wait, but the committer does not watch its window', DESIGN | dict(guard=False), RACE, DEAD),
+    ('b look beside the read, and the purge waits at its end only: a LIST while it deletes makes room below the latest',
+     DESIGN | dict(wait='end'), [(('old', 'drop>purge'), 'live2')], TWICE),
     ('c retry: "dropped" before looking for our own version', DESIGN | dict(retry_look=False), UND, SEEN),
     ('c retry: an existing version is a conflict, whosoever', DESIGN | dict(idem=False), [(('commit',), 'live')], SEEN),
     ('c retry: "conflict" for a version that a clean-up took', DESIGN | dict(gone='conflict', spare=False), CLEAN, SEEN),
@@ -563,7 +622,10 @@ TEETH = [
     ('no guard before the put', dict(guard=False), RACE),
     ('tombstone read in any order', dict(order='any'), RACE),
     ('an earlier look counts for ever', dict(early='ever'), RACE),
-
+    ('beside the read in any order, without an earlier look', dict(beside='any'), RACE),
+    ('a look of an earlier commit serves a later one', dict(beside='kept'), RACE),
+    ("the look beside the read counts its window from the read's end", dict(beside='end'), RACE),
+    ('the look beside the read counts its window for ever', dict(beside='ever'), RACE),
     ('the new files alone: no incarnation, no anchor', dict(incs=False, capture=False, data=True), STALE),
     ('a retry does not look for itself before "dropped"', dict(retry_look=False), UND),
     ('a repetition takes a version that is gone for a conflict', dict(gone='conflict'), CLEAN),
@@ -577,11 +639,13 @@ TEETH = [
 # Other ways that the model accepts. Each must survive.
 ALSO = [
     ('no step 4 at all (the window alone)', dict(post=None, withdraw=None)),
-    ('reads in any order, and the purge waits at its end (after the last manifest went, then lists again)', dict(order='any', wait='end')),
-    ('tombstone first, and the purge waits at its end', dict(wait='end')),
+    ('reads in any order, and the purge waits at its end (after the last manifest went, then lists again); no look beside', dict(order='any', wait='end', beside=False)),
+    ('tombstone first, and the purge waits at its end; no look beside', dict(wait='end', beside=False)),
     ('the anchor must still be there, and the incarnation of L is not read', dict(incs='anchor')),
     ('no incarnations: the anchor must still be there, and the new files', dict(incs='anchor', capture=False, data=True)),
     ('no look before a commit', dict(early=None)),
+    ("no look beside Lance's own", dict(beside=False)),
+    ('the anchor alone, without incarnations and without a look at new files', dict(incs='anchor', capture=False, data=False)),
 ]
 
 def job(x): return run(*x)
