@@ -64,11 +64,12 @@ async fn inside(
     Ok(rows)
 }
 
-/// Those of the tables that can be opened, or all: their ids joined with `$`, or their own names.
+/// Those of the tables that can be opened, or all, up to so many: their ids joined with `$`, or their own names.
 async fn listed(
     catalog: &Catalog,
     rows: impl IntoIterator<Item = Row>,
     include_declared: bool,
+    most: usize,
     name_of: impl Fn(Row) -> String,
 ) -> Result<Vec<String>> {
     let (store, name_of) = (catalog.store(), &name_of);
@@ -88,6 +89,7 @@ async fn listed(
         })
         .buffered(PROBES)
         .try_filter_map(|found| async move { Ok(found) })
+        .take(most)
         .try_collect()
         .await
 }
@@ -111,7 +113,11 @@ pub(crate) async fn tables(
             && after.is_none_or(|after| row.id.last().is_some_and(|own| own.as_str() > after))
     });
     let declared = request.include_declared.unwrap_or(true);
-    let names = listed(catalog, rows, declared, own_name).await?;
+    rows.sort_unstable_by(|a, b| a.id.last().cmp(&b.id.last()));
+    // The one after the page tells that there is one.
+    let limit = request.limit.and_then(|limit| usize::try_from(limit).ok());
+    let most = limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let names = listed(catalog, rows, declared, most, own_name).await?;
     let (names, token) = page(names, request.page_token, request.limit);
     let mut response = ListTablesResponse::new(names);
     response.page_token = token;
@@ -139,5 +145,6 @@ pub(crate) async fn namespaces(
 pub(crate) async fn all_tables(catalog: &Catalog, include_declared: bool) -> Result<Vec<String>> {
     let rows = manifest::all(catalog).await?;
     let tables = rows.into_iter().filter(|r| r.is_table && r.id.len() > 1);
-    listed(catalog, tables, include_declared, |row| row.id.join("$")).await
+    let name_of = |row: Row| row.id.join("$");
+    listed(catalog, tables, include_declared, usize::MAX, name_of).await
 }

@@ -265,3 +265,24 @@ async fn operations_cost_no_more_than_the_base_after_commits_of_others() {
         compare(tables, Before::OthersCommit).await;
     }
 }
+
+/// A page of tables that can be opened looks at the next ones in order, a few together, and not at all there are.
+#[tokio::test]
+async fn a_page_looks_at_what_it_holds() {
+    let memory = root(1_000).await;
+    let actor = memory.actor();
+    let catalog = catalog_of(&actor).await;
+    assert!(catalog.table_exists(["ns", "t1"]).await.unwrap());
+    actor.counter.reset();
+    let page = || {
+        let page = catalog.list_tables().namespace("ns").limit(1);
+        page.include_declared(false)
+    };
+    let first = page().await.unwrap();
+    assert_eq!(first.tables, ["t0"]);
+    let looks = actor.counter.total();
+    // The look at the manifest; this one, the next one, and those that were under way beside it.
+    assert!(looks <= 1 + 2 + 16, "{looks}");
+    let second = page().page_token(first.page_token.unwrap()).await.unwrap();
+    assert_eq!(second.tables, ["t1"]);
+}
