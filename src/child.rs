@@ -32,6 +32,7 @@ use crate::lifecycle::Patience;
 use crate::store::{RootStore, Slot, uri_below};
 
 pub(crate) mod create;
+mod deletion;
 pub(crate) mod drop;
 pub(crate) mod list;
 pub(crate) mod manifest;

@@ -9,6 +9,7 @@ use lance_namespace_impls::dir::manifest::{ManifestEntry, ManifestNamespace, Obj
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
+use crate::child::deletion::{Attempt, Deletion};
 use crate::child::snapshot::{Change, Raw, Snapshot, View};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::{DELIMITER, NamespaceIdent, TableIdent};
@@ -138,14 +139,14 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Deletes a table's row, exactly as it was seen. `false` if others committed in between: it may be gone, or another
-    /// one.
+    /// Deletes a table's row, exactly as it was seen. The attempt if others committed in between: it may be gone, or
+    /// another one.
     pub(super) async fn delete(
         &self,
         store: &RootStore,
         seen: &Snapshot,
         row: &Row,
-    ) -> Result<bool> {
+    ) -> Result<Option<Attempt>> {
         let location = match &row.location {
             Some(location) => format!("location = {}", quoted(location)),
             None => "location IS NULL".to_string(),
@@ -154,15 +155,15 @@ impl Turn<'_> {
         let exactly = format!("object_id = {id} AND object_type = 'table' AND {location}");
         let ident = TableIdent::from(&row.id[..]);
         let subject = Subject::Table(&ident);
-        let deleted = seen.delete(&exactly).await;
+        let deleted = seen.delete(store, &exactly).await;
         let deleted = deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))?;
         match deleted {
-            None => Ok(false),
-            Some(0) => Err(Error::CorruptMetadata {
+            Deletion::Lost(attempt) => Ok(Some(attempt)),
+            Deletion::Done(0) => Err(Error::CorruptMetadata {
                 path: NAME.to_string(),
                 message: format!("the row of {ident} is listed, but not found by its id"),
             }),
-            Some(_) => Ok(true),
+            Deletion::Done(_) => Ok(None),
         }
     }
 }
@@ -216,6 +217,17 @@ impl Manifest {
         inserted
             .await?
             .map_err(|e| from_base(e, "register", subject, &store.redactor))
+    }
+
+    /// Whether an attempt to delete the row of this id took effect all the same: 1 read of a version.
+    pub(super) async fn landed(
+        &self,
+        store: &RootStore,
+        ident: &TableIdent,
+        attempt: &Attempt,
+    ) -> Result<bool> {
+        let landed = attempt.landed().await;
+        landed.map_err(|e| from_base(e, "deregister", Subject::Table(ident), &store.redactor))
     }
 
     /// Waits until no other commit of this process is under way.

@@ -1,17 +1,23 @@
 //! Register and deregister tables in child namespaces.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::catalog::Catalog;
+use crate::child::deletion::Attempt;
 use crate::child::drop::{is_anothers, is_root_table};
+use crate::child::manifest::Row;
 use crate::child::snapshot::Snapshot;
 use crate::child::{
     check_existing, check_new, missing, not_registered, register_after, room_for, slot_of,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
-use crate::lifecycle::MAX_ROUNDS;
+use crate::lifecycle::Patience;
 use crate::store::{RootStore, Slot};
+
+/// How long a deletion of a row goes on while others commit before it each time.
+const CONTENTION: Duration = Duration::from_secs(20);
 
 /// Registers the table that is stored at a location: a path relative to the root, or a URI below it.
 pub(crate) async fn register_table(
@@ -92,25 +98,47 @@ pub(super) async fn deregister(
     wanted: impl Fn(&Slot) -> bool,
 ) -> Result<Option<(Slot, Arc<Snapshot>)>> {
     let (store, manifest) = (catalog.store(), catalog.manifest());
-    for _ in 0..MAX_ROUNDS {
+    let mut patience = Patience::new(CONTENTION);
+    let mut lost: Vec<Lost> = Vec::new();
+    loop {
         // Before the look: what this process commits would only come in between.
         let turn = manifest.turn().await;
-        let Some(seen) = manifest.now(store).await? else {
-            return Ok(None);
+        let now = manifest.now(store).await?;
+        let row = match &now {
+            Some(seen) => seen.table(store, ident).await?,
+            None => None,
         };
-        let Some(row) = seen.table(store, ident).await? else {
+        // What is still there was not deleted.
+        for earlier in lost.iter().filter(|lost| row.as_ref() != Some(&lost.row)) {
+            if manifest.landed(store, ident, &earlier.attempt).await? {
+                let slot = slot_of(store, ident, &earlier.row)?;
+                return Ok(Some((slot, earlier.seen.clone())));
+            }
+        }
+        let (Some(seen), Some(row)) = (now, row) else {
             return Ok(None);
         };
         let slot = slot_of(store, ident, &row)?;
         if !wanted(&slot) {
             return Ok(None);
         }
-        if turn.delete(store, &seen, &row).await? {
+        let Some(attempt) = turn.delete(store, &seen, &row).await? else {
             return Ok(Some((slot, seen)));
+        };
+        lost.push(Lost { attempt, row, seen });
+        drop(turn);
+        if !patience.wait().await {
+            return Err(Error::Conflict {
+                ident: ident.clone(),
+                message: "others keep committing to the manifest".to_string(),
+            });
         }
     }
-    Err(Error::Conflict {
-        ident: ident.clone(),
-        message: "others keep committing to the manifest".to_string(),
-    })
+}
+
+/// A deletion that another commit came before.
+struct Lost {
+    attempt: Attempt,
+    row: Row,
+    seen: Arc<Snapshot>,
 }

@@ -11,10 +11,11 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::TryStreamExt;
+use lance::dataset::Dataset;
 use lance::dataset::builder::DatasetBuilder;
-use lance::dataset::{CommitBuilder, Dataset, DeleteBuilder};
-use lance_namespace_impls::dir::manifest_feature_flags::{ensure_readable, ensure_writable};
+use lance_namespace_impls::dir::manifest_feature_flags::ensure_readable;
 
+use super::deletion::{self, Deletion};
 use super::manifest::{NAME, Row, slot};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::TableIdent;
@@ -73,19 +74,6 @@ fn failed(store: &RootStore, e: lance_core::Error) -> Error {
 fn is_gone(e: &lance_core::Error) -> bool {
     use lance_core::Error as L;
     matches!(e, L::NotFound { .. } | L::DatasetNotFound { .. }) || is_not_found(e)
-}
-
-/// Whether a commit is known not to have taken effect, since another one did. Lance has looked whose the version is; where
-/// it could not, its error is none of these.
-fn is_lost(e: &lance_core::Error) -> bool {
-    use lance_core::Error as L;
-    matches!(
-        e,
-        L::IncompatibleTransaction { .. }
-            | L::RetryableCommitConflict { .. }
-            | L::CommitConflict { .. }
-            | L::TooMuchWriteContention { .. }
-    )
 }
 
 fn version_of(dataset: &Dataset) -> u64 {
@@ -196,26 +184,12 @@ impl Snapshot {
         Ok(Self { dataset, rows })
     }
 
-    /// Commits the deletion of the rows of this version that a predicate keeps, and tells how many they were; nothing is
-    /// committed where there is none. `None` if it lost to another commit; whatever is not known to be lost is an error.
-    pub(super) async fn delete(&self, predicate: &str) -> lance_core::Result<Option<u64>> {
-        ensure_writable(self.dataset.metadata())?;
-        let dataset = Arc::new(self.dataset.clone());
-        let delete = DeleteBuilder::new(Arc::clone(&dataset), predicate);
-        let staged = delete.execute_uncommitted().await?;
-        if staged.num_deleted_rows == 0 {
-            return Ok(Some(0));
-        }
-        // The base's own commits clean up nothing either, whatever a manifest of long ago says.
-        let mut commit = CommitBuilder::new(dataset).with_skip_auto_cleanup(true);
-        if let Some(rows) = staged.affected_rows {
-            commit = commit.with_affected_rows(rows);
-        }
-        match commit.execute(staged.transaction).await {
-            Ok(_) => Ok(Some(staged.num_deleted_rows)),
-            Err(e) if is_lost(&e) => Ok(None),
-            Err(e) => Err(e),
-        }
+    pub(super) async fn delete(
+        &self,
+        store: &RootStore,
+        predicate: &str,
+    ) -> lance_core::Result<Deletion> {
+        deletion::delete(&self.dataset, &store.commit_handler, predicate).await
     }
 
     /// The rows after a change; `None` where this one cannot tell.

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, future};
+use futures::{FutureExt, StreamExt, future};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
@@ -26,6 +27,8 @@ pub enum When {
     Before,
     /// It happened, but the answer was lost.
     After,
+    /// A put that is answered first, and takes effect right before the next listing; anything else as [`Self::Before`].
+    Late,
 }
 
 /// How a request fails.
@@ -76,12 +79,14 @@ struct State {
     crashed: bool,
     once: Vec<(usize, When, Fault)>,
     matching: Vec<(Predicate, Fault)>,
+    late: Vec<BoxFuture<'static, ()>>,
 }
 
 enum Verdict {
     Pass,
     Refuse(Error),
     Lose(Error),
+    Delay(Error),
 }
 
 /// The programs of one actor's [`FaultStore`] and its count of requests; clones share them.
@@ -177,12 +182,18 @@ impl Faults {
     async fn run<T>(&self, request: Request, effect: impl Future<Output = Result<T>>) -> Result<T> {
         match self.issue(&request) {
             Verdict::Pass => effect.await,
-            Verdict::Refuse(error) => Err(error),
+            Verdict::Refuse(error) | Verdict::Delay(error) => Err(error),
             Verdict::Lose(error) => {
                 drop(effect.await);
                 Err(error)
             }
         }
+    }
+
+    /// Lets the puts take effect that were answered before.
+    async fn settle(&self) {
+        let late = std::mem::take(&mut self.state.lock().unwrap().late);
+        future::join_all(late).await;
     }
 
     fn run_listing(
@@ -192,10 +203,13 @@ impl Faults {
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         let faults = self.clone();
         stream::once(async move {
+            faults.settle().await;
             match faults.issue(&request) {
                 Verdict::Pass => open(),
                 // Reading changes nothing, so the two sides of it look alike.
-                Verdict::Refuse(error) | Verdict::Lose(error) => failed(error),
+                Verdict::Refuse(error) | Verdict::Lose(error) | Verdict::Delay(error) => {
+                    failed(error)
+                }
             }
         })
         .flatten()
@@ -220,6 +234,7 @@ fn fail(when: When, error: Error) -> Verdict {
     match when {
         When::Before => Verdict::Refuse(error),
         When::After => Verdict::Lose(error),
+        When::Late => Verdict::Delay(error),
     }
 }
 
@@ -272,9 +287,20 @@ impl ObjectStore for FaultStore {
         opts: PutOptions,
     ) -> Result<PutResult> {
         let request = Request::put(location, &opts);
-        self.faults
-            .run(request, self.inner.put_opts(location, payload, opts))
-            .await
+        match self.faults.issue(&request) {
+            Verdict::Pass => self.inner.put_opts(location, payload, opts).await,
+            Verdict::Refuse(error) => Err(error),
+            Verdict::Lose(error) => {
+                drop(self.inner.put_opts(location, payload, opts).await);
+                Err(error)
+            }
+            Verdict::Delay(error) => {
+                let (inner, location) = (Arc::clone(&self.inner), location.clone());
+                let effect = async move { drop(inner.put_opts(&location, payload, opts).await) };
+                self.faults.state.lock().unwrap().late.push(effect.boxed());
+                Err(error)
+            }
+        }
     }
 
     async fn put_multipart_opts(
@@ -325,7 +351,7 @@ impl ObjectStore for FaultStore {
             let locations = stream::iter([Ok(first)]).chain(locations).boxed();
             match faults.issue(&request) {
                 Verdict::Pass => inner.delete_stream(locations),
-                Verdict::Refuse(error) => failed(error),
+                Verdict::Refuse(error) | Verdict::Delay(error) => failed(error),
                 Verdict::Lose(error) => {
                     drop(inner.delete_stream(locations).collect::<Vec<_>>().await);
                     failed(error)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lance_namespace::LanceNamespace;
 use lance_namespace::models::DeregisterTableRequest;
 use lancekeep::lance::dataset::builder::DatasetBuilder;
+use lancekeep::lifecycle::DropOutcome;
 use lancekeep::{Catalog, Error, ErrorKind};
 use tokio::sync::Barrier;
 
@@ -289,19 +290,46 @@ async fn drops_of_one_process_take_turns_with_its_creates() {
     place.assert_tidy(&[]).await;
 }
 
+/// Which of a drop's requests commits.
+async fn commit_of_a_drop(start: &SharedMemory) -> usize {
+    let actor = start.fork().await.actor();
+    let catalog = catalog_of(&actor).await;
+    actor.counter.reset();
+    catalog.drop_table(T).await.unwrap();
+    let log = actor.counter.log();
+    log.iter().position(is_commit).unwrap()
+}
+
+/// The commit is told that its place is taken, finds nothing there, and takes effect after that, as a repetition of a PUT
+/// can on S3: then it was the drop itself that took the row.
+#[tokio::test]
+async fn a_deletion_that_takes_effect_late_is_the_drops_own() {
+    let start = start().await;
+    let commit = commit_of_a_drop(&start).await;
+    let others = catalog_of(&start.actor()).await;
+    let location = others.open_table(T).await.unwrap().uri().to_string();
+    let actor = start.actor();
+    let catalog = catalog_of(&actor).await;
+    actor.faults.reset();
+    actor
+        .faults
+        .fail_at(commit, When::Late, Fault::AlreadyExists);
+    let dropped = catalog.drop_table(T).await.unwrap();
+    assert_eq!(actor.faults.pending(), 0);
+    assert_eq!(dropped.outcome, DropOutcome::Deleted);
+    assert_kind(catalog.drop_table(T).await, ErrorKind::TableNotFound);
+    let dir = location.rsplit('/').next().unwrap();
+    let left = start.dump().await;
+    assert!(!left.iter().any(|path| path.contains(dir)), "{left:?}");
+    assert_eq!(read(&catalog, ["a", "u"]).await, numbers(rows_of(2)));
+}
+
 /// The answer to the commit is lost, and Lance cannot look what became of it: then nobody knows whose commit took the row,
 /// so nothing is deleted and nothing is said about others.
 #[tokio::test]
 async fn an_unclear_deletion_is_nobody_elses() {
     let start = start().await;
-    let commit = {
-        let actor = start.fork().await.actor();
-        let catalog = catalog_of(&actor).await;
-        actor.counter.reset();
-        catalog.drop_table(T).await.unwrap();
-        let log = actor.counter.log();
-        log.iter().position(is_commit).unwrap()
-    };
+    let commit = commit_of_a_drop(&start).await;
     for when in [When::Before, When::After] {
         let memory = start.fork().await;
         let before = memory.dump().await;
@@ -342,5 +370,37 @@ async fn a_manifest_that_is_not_ours_to_write_keeps_its_rows() {
     assert_kind(catalog.drop_table(T).await, ErrorKind::Unsupported);
     assert_kind(catalog.deregister_table(T).await, ErrorKind::Unsupported);
     assert_eq!(actor.counter.writes(), 0, "{:?}", actor.counter.log());
+    assert_eq!(read(&catalog, T).await, numbers(rows_of(1)));
+}
+
+/// It becomes one while a drop is under way: Lance by itself would take the deletion over onto it.
+#[tokio::test]
+async fn a_manifest_that_is_no_longer_ours_to_write_keeps_its_rows() {
+    use lance_namespace_impls::dir::manifest_feature_flags::WRITER_FEATURE_FLAGS_KEY;
+    let memory = start().await;
+    let gate = Gate::new();
+    let catalog = catalog_of(&memory.actor_at_gate(&gate, 0)).await;
+    let drop = gate.run(0, async move { catalog.drop_table(T).await });
+    let drop = tokio::spawn(drop);
+    loop {
+        gate.wait_until_blocked(&[0]).await;
+        let waiting = gate.waiting();
+        let (_, next) = waiting.first().expect("a deletion of rows");
+        if next.path.contains("__manifest/_deletions") {
+            break;
+        }
+        gate.release(0);
+    }
+    let session = memory.actor().session;
+    let opened = DatasetBuilder::from_uri("memory://root/__manifest").with_session(session);
+    let mut manifest = opened.load().await.unwrap();
+    let flags = [(WRITER_FEATURE_FLAGS_KEY, "1")];
+    manifest.update_metadata(flags).await.unwrap();
+    let version = manifest.version().version;
+    gate.open();
+    assert_kind(drop.await.unwrap(), ErrorKind::Unsupported);
+    manifest.checkout_latest().await.unwrap();
+    assert_eq!(manifest.version().version, version);
+    let catalog = catalog_of(&memory.actor()).await;
     assert_eq!(read(&catalog, T).await, numbers(rows_of(1)));
 }
