@@ -62,6 +62,7 @@ pub(crate) mod claim;
 mod creating;
 mod dropping;
 mod lease;
+mod moment;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 pub(crate) mod purge;
@@ -77,6 +78,7 @@ pub use tombstone::{DropOutcome, DroppedTable};
 pub(crate) use claim::{Action, Claim, Decision, Held, Revive, Terms};
 pub(crate) use creating::{CommitFailure, Look};
 pub(crate) use lease::Lease;
+pub(crate) use moment::Moment;
 use restore::keeps_changing;
 pub(crate) use tombstone::{Creating, Tombstone};
 

@@ -30,10 +30,10 @@ use lance_table::io::commit::{
 };
 use object_store::path::Path;
 use object_store::{ObjectStore as OSObjectStore, ObjectStoreExt};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
+use crate::lifecycle::Moment;
 use crate::manifest_store::{NamespaceExternalManifestStore, is_decided};
 use crate::store::Slot;
 use crate::versions::create::{self, Held, Look, NewVersion, Source, refusal};
@@ -89,7 +89,7 @@ impl ManagedCommitHandler {
     }
 
     /// The dataset was opened with this handler; `seen`: from before a look that found its table not hidden.
-    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Instant>) {
+    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Moment>) {
         let at = dataset.manifest_location();
         let is_bare = self.note(at, dataset.manifest());
         let base = dataset.branch_location().path;
@@ -153,6 +153,7 @@ impl ManagedCommitHandler {
 
     /// Who looks for a drop beside a listing of the versions since one; `None` where the listing would not help.
     fn beside(&self, base: &Path, object_store: &ObjectStore, since: u64) -> Option<Beside> {
+        let begun = self.looks.begin();
         // A drop takes a table in a namespace out of that, and hides nothing.
         if self.slot.ident.is_child() || !self.manages(base, since) {
             return None;
@@ -165,6 +166,7 @@ impl ManagedCommitHandler {
             looks: self.looks.clone(),
             seen: self.seen.clone(),
             anchor,
+            begun,
         })
     }
 

@@ -9,12 +9,12 @@ use lance::dataset::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::transaction::{Operation, Transaction};
 use lance_table::io::commit::CommitHandler;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result, from_lance};
 use crate::ident::{self, TableIdent};
+use crate::lifecycle::Moment;
 use crate::managed::ManagedCommitHandler;
 use crate::store::{RootStore, Slot};
 
@@ -90,7 +90,7 @@ impl Handler {
     }
 
     /// The dataset was opened with it; `seen`: from before a look that found its table not hidden.
-    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Instant>) {
+    pub(crate) fn opened(&self, dataset: &Dataset, seen: Option<Moment>) {
         if let Some(managed) = &self.managed {
             managed.opened(dataset, seen);
         }

@@ -2,21 +2,19 @@
 //! its newest generation, and cuts off what is under way at that moment. Nobody takes over before the whole lease is over.
 
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::lifecycle::Claim;
+use crate::lifecycle::{Claim, Moment};
 use crate::store::Slot;
 
 /// The right to carry out one decision, for half a lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) claim: Claim,
-    started: Instant,
-    /// The same moment on the clock that goes on while the machine is suspended.
-    started_wall: SystemTime,
+    started: Moment,
 }
 
 impl Lease {
@@ -24,19 +22,16 @@ impl Lease {
     pub(crate) fn from_now(claim: Claim) -> Self {
         Self {
             claim,
-            started: Instant::now(),
-            started_wall: SystemTime::now(),
+            started: Moment::now(),
         }
     }
 
     fn deadline(&self) -> Instant {
-        self.started + self.claim.lease() / 2
+        self.started.after(self.claim.lease() / 2)
     }
 
-    /// Used up, by the clock that says more: the monotonic one stops while the machine is suspended.
     pub(crate) fn elapsed(&self) -> Duration {
-        let wall = self.started_wall.elapsed().unwrap_or_default();
-        self.started.elapsed().max(wall)
+        self.started.elapsed()
     }
 
     fn is_over(&self) -> bool {
@@ -69,8 +64,8 @@ impl Lease {
 
     /// Whether the lease still allows something destructive, to ask on another thread.
     pub(crate) fn deadline_check(&self) -> impl Fn() -> bool + Send + 'static {
-        let (half, started, wall) = (self.claim.lease() / 2, self.started, self.started_wall);
-        move || started.elapsed().max(wall.elapsed().unwrap_or_default()) < half
+        let (half, started) = (self.claim.lease() / 2, self.started);
+        move || started.elapsed() < half
     }
 
     /// What is left for a request that takes its own time-out.

@@ -17,9 +17,9 @@ use lance_io::object_store::ObjectStore;
 use lance_table::format::{Transaction, pb};
 use lance_table::io::commit::{CommitHandler, ManifestLocation};
 use object_store::path::Path;
-use tokio::time::Instant;
 
 use crate::catalog::Catalog;
+use crate::lifecycle::Moment;
 use crate::root::open;
 use crate::store::Slot;
 use crate::versions::create::Look;
@@ -41,7 +41,7 @@ struct Last {
 }
 
 impl Looks {
-    /// A look begins, after which no earlier one counts.
+    /// Lance lists, after which no earlier look counts, whether or not another one is made beside it.
     pub(super) fn begin(&self) -> u64 {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.begun += 1;
@@ -60,11 +60,23 @@ impl Looks {
     pub(super) fn take(&self, base: &Path, transaction: Option<&Transaction>) -> Option<Look> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (of, look) = last.kept.take()?;
-        // An overwrite may come without a listing of its own, so a look that is there can be older than it.
-        let listed = match transaction?.as_pb().operation {
-            None | Some(pb::transaction::Operation::Overwrite(_)) => false,
-            Some(_) => true,
-        };
+        // Others, as an overwrite or the first version of a branch, may come without a listing of their own, so that a look
+        // which is there can be older than they are.
+        use pb::transaction::Operation as O;
+        let listed = matches!(
+            transaction?.as_pb().operation,
+            Some(
+                O::Append(_)
+                    | O::Delete(_)
+                    | O::Update(_)
+                    | O::Rewrite(_)
+                    | O::Merge(_)
+                    | O::CreateIndex(_)
+                    | O::Project(_)
+                    | O::UpdateConfig(_)
+                    | O::DataReplacement(_)
+            )
+        );
         (listed && of == *base).then_some(look)
     }
 }
@@ -77,6 +89,8 @@ pub(super) struct Beside {
     pub(super) looks: Arc<Looks>,
     pub(super) seen: Arc<Seen>,
     pub(super) anchor: Anchor,
+    /// What [`Looks::begin`] gave for the listing.
+    pub(super) begun: u64,
 }
 
 impl Beside {
@@ -88,8 +102,7 @@ impl Beside {
         object_store: &ObjectStore,
         since: u64,
     ) -> Result<Vec<ManifestLocation>> {
-        let begun = self.looks.begin();
-        let began = Instant::now();
+        let began = Moment::now();
         let recent = self.catalog.lifecycle().commit_window() / 4;
         let earlier = self.seen.within(recent);
         let check = open::check(self.catalog.clone(), self.slot.clone());
@@ -113,7 +126,7 @@ impl Beside {
                     latest,
                     anchored,
                 };
-                self.looks.keep(begun, base, look);
+                self.looks.keep(self.begun, base, look);
             }
         }
         Ok(newer)

@@ -23,13 +23,12 @@ use lance_table::io::commit::{
 };
 use object_store::path::Path;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::child;
 use crate::error::{Error, Result, from_lance};
 use crate::ident::TableIdent;
-use crate::lifecycle::{MAX_ROUNDS, Marker, tombstone};
+use crate::lifecycle::{MAX_ROUNDS, Marker, Moment, tombstone};
 use crate::root;
 use crate::store::{RootStore, Slot};
 
@@ -115,7 +114,7 @@ impl OpenTable {
     async fn attempt(&self, store: &Arc<RootStore>, slot: &Slot) -> Result<Option<Dataset>> {
         let (tell, told) = oneshot::channel();
         let handler = root::Handler::of(&self.catalog, slot);
-        let began = Instant::now();
+        let began = Moment::now();
         let gate = Arc::new(Gate {
             handler: handler.for_lance.clone(),
             first: Mutex::new(Some(First {

@@ -7,13 +7,12 @@ use bytes::Bytes;
 use lance_namespace::NamespaceError;
 use lance_table::io::commit::{ManifestLocation, ManifestNamingScheme};
 use object_store::path::Path;
-use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::child;
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
-use crate::lifecycle::MAX_ROUNDS;
+use crate::lifecycle::{MAX_ROUNDS, Moment};
 use crate::store::{Published, RootStore};
 use crate::versions::fence::{self, Anchor, Belonging, Seen};
 use crate::versions::{Chain, TableVersion, chain_of, check, first_of_branch};
@@ -53,7 +52,7 @@ pub(crate) struct Held {
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     /// The table is not hidden since then, or the commit window is still open.
-    pub(crate) since: Instant,
+    pub(crate) since: Moment,
     pub(crate) latest: ManifestLocation,
     /// What is in the place of the version with which the writer began.
     pub(crate) anchored: Option<ManifestLocation>,
@@ -246,11 +245,11 @@ impl Create<'_> {
     async fn round(
         &self,
         window: Duration,
-        earlier: Option<Instant>,
+        earlier: Option<Moment>,
         held: Option<&Read>,
     ) -> Result<Round> {
         let (chain, new) = (&self.chain, self.new);
-        let began = Instant::now();
+        let began = Moment::now();
         let drop_state = check(self.catalog, chain);
         let (checked, fetched, looked) = match earlier {
             Some(_) => {

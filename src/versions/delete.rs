@@ -9,12 +9,12 @@ use lance::dataset::refs::{
 };
 use object_store::path::Path;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::ident::TableIdent;
+use crate::lifecycle::Moment;
 use crate::lifecycle::claim::granularity;
 use crate::store::DELETE_BATCH;
 use crate::versions::fence::same_tag;
@@ -87,7 +87,7 @@ pub(crate) async fn delete(
             })
         });
         let paths = paths.collect::<Result<Vec<_>>>()?;
-        let began = Instant::now();
+        let began = Moment::now();
         // A drop in between keeps what is left, and so does another table that took the name.
         check(catalog, &chain).await?;
         let path = Path::parse(&newest.path).map_err(|e| Error::InvalidInput {

@@ -20,10 +20,10 @@ use bytes::Bytes;
 use lance_table::format::{DeletionFile, pb};
 use lance_table::io::commit::ManifestLocation;
 use lance_table::io::deletion::relative_deletion_file_path;
-use tokio::time::Instant;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
+use crate::lifecycle::Moment;
 use crate::store::join;
 use crate::versions::Chain;
 
@@ -78,19 +78,19 @@ pub(crate) fn same_tag(a: Option<&str>, b: Option<&str>) -> bool {
     }
 }
 
-/// When a handle saw last that its table is not hidden, by the monotonic clock: from before it asked.
+/// When a handle saw last that its table is not hidden, from before it asked.
 ///
 /// Within a commit window from then no purge deletes anything, so whatever is read is of one table, in whatever order.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Option<Instant>>);
+pub(crate) struct Seen(Mutex<Option<Moment>>);
 
 impl Seen {
-    pub(crate) fn set(&self, at: Instant) {
+    pub(crate) fn set(&self, at: Moment) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 
     /// If it is no longer ago than that.
-    pub(crate) fn within(&self, recent: Duration) -> Option<Instant> {
+    pub(crate) fn within(&self, recent: Duration) -> Option<Moment> {
         let at = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         at.filter(|at| at.elapsed() < recent)
     }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lance_namespace::ErrorCode;
-use lancekeep::Catalog;
 use lancekeep::lance::dataset::{
     CommitBuilder, Dataset, InsertBuilder, WriteDestination, WriteMode, WriteParams,
 };
 
 use super::{LanceResult, NO_HURRY, append, code_of, managed_in};
 use crate::common::{rows, table_ids, write_plainly};
-use crate::support::{Actor, Fault, Kind, Request, SharedMemory, StoreClock, When};
+use crate::support::{Actor, Fault, Gate, Kind, Request, SharedMemory, StoreClock};
 
 /// What a handle does after an append of it has stopped.
 #[derive(Debug, Clone, Copy)]
@@ -47,28 +46,21 @@ async fn versions(memory: &SharedMemory) -> Vec<String> {
     found
 }
 
-/// A handle whose append looked, and stopped before it came to its commit.
-async fn stopped_after_its_look(memory: &SharedMemory, actor: &Actor) -> (Catalog, Dataset) {
-    let catalog = managed_in(actor, NO_HURRY).await;
-    let mut table = catalog.open_table("t").await.unwrap();
-    let trial = memory.fork().await.actor();
-    let tried = managed_in(&trial, NO_HURRY).await;
-    let mut same = tried.open_table("t").await.unwrap();
-    trial.counter.reset();
-    append(&mut same, [7]).await.unwrap();
-    let of_transaction = |r: &Request| r.path.contains("_transactions");
-    let log = trial.counter.log();
-    let at = log.iter().position(of_transaction).unwrap();
-    assert!(log[..at].iter().any(|r| r.path.ends_with(".deleted")));
-
-    actor.faults.reset();
+/// Makes an append of the handle stop after its look, before it comes to its commit.
+async fn stop_after_the_look(table: &mut Dataset, actor: &Actor) {
+    actor.counter.reset();
+    let of_transaction = |r: &Request| r.path.contains("_transactions/") && r.kind != Kind::Get;
     actor
         .faults
-        .fail_at(at, When::Before, Fault::PermissionDenied);
-    append(&mut table, [7]).await.unwrap_err();
-    assert_eq!(actor.faults.pending(), 0);
+        .fail_matching(of_transaction, Fault::PermissionDenied);
+    append(table, [7]).await.unwrap_err();
     actor.faults.clear();
-    (catalog, table)
+    let log = actor.counter.log();
+    assert!(log.iter().any(|r| r.path.ends_with(".deleted")), "{log:?}");
+    assert!(
+        !log.iter()
+            .any(|r| r.path.ends_with(".manifest") && r.kind == Kind::PutCreate)
+    );
 }
 
 /// A look is that of one attempt: whatever the handle does next looks itself, however little time has passed.
@@ -79,7 +71,9 @@ async fn a_look_serves_no_later_commit() {
         let others = managed_in(&memory.actor(), NO_HURRY).await;
         others.create_table("t", rows([0])).await.unwrap();
         let actor = memory.actor();
-        let (_catalog, mut table) = stopped_after_its_look(&memory, &actor).await;
+        let catalog = managed_in(&actor, NO_HURRY).await;
+        let mut table = catalog.open_table("t").await.unwrap();
+        stop_after_the_look(&mut table, &actor).await;
         let before = versions(&memory).await;
         others.drop_table("t").await.unwrap();
         let refused = act(&mut table, then, 8).await;
@@ -101,6 +95,57 @@ async fn a_look_serves_no_later_commit() {
     }
 }
 
+/// Nor one whose listing has no look beside it, as that of a handle which began hundreds of versions ago.
+#[tokio::test]
+async fn a_listing_without_a_look_leaves_none() {
+    let memory = SharedMemory::new();
+    let others = managed_in(&memory.actor(), NO_HURRY).await;
+    let mut theirs = others.create_table("t", rows([0])).await.unwrap();
+    let actor = memory.actor();
+    let catalog = managed_in(&actor, NO_HURRY).await;
+    let mut table = catalog.open_table("t").await.unwrap();
+    for n in 0..510 {
+        let config = [("n".to_string(), Some(n.to_string()))];
+        theirs.update_config(config).await.unwrap();
+    }
+    stop_after_the_look(&mut table, &actor).await;
+    table.checkout_latest().await.unwrap();
+    assert_eq!(table.version().version, 511);
+    let before = versions(&memory).await;
+    others.drop_table("t").await.unwrap();
+    let refused = append(&mut table, [8]).await;
+    let refused = refused.expect_err("a commit to a dropped table");
+    let code = code_of(&refused);
+    assert_eq!(code, Some(ErrorCode::InvalidTableState), "{refused}");
+    assert_eq!(versions(&memory).await, before);
+    others.undrop_table("t").await.unwrap();
+    append(&mut table, [9]).await.unwrap();
+    assert_eq!(table_ids(&others, "t").await, [0, 9]);
+}
+
+/// The first version of a branch comes without a listing: it does not rest on the look of an earlier branch of the name.
+#[tokio::test]
+async fn a_look_serves_no_later_branch() {
+    let memory = SharedMemory::new();
+    let others = managed_in(&memory.actor(), NO_HURRY).await;
+    let mut theirs = others.create_table("t", rows([0])).await.unwrap();
+    let actor = memory.actor();
+    let catalog = managed_in(&actor, NO_HURRY).await;
+    let mut table = catalog.open_table("t").await.unwrap();
+    let mut branch = table.create_branch("b", 1, None).await.unwrap();
+    append(&mut branch, [1]).await.unwrap();
+    stop_after_the_look(&mut branch, &actor).await;
+    for n in 0..2 {
+        append(&mut theirs, [10 + n]).await.unwrap();
+    }
+    theirs.delete_branch("b").await.unwrap();
+    table.checkout_latest().await.unwrap();
+    let before = versions(&memory).await;
+    others.drop_table("t").await.unwrap();
+    table.create_branch("b", 3, None).await.unwrap_err();
+    assert_eq!(versions(&memory).await, before);
+}
+
 /// Before a handle has looked lately, the listing waits for the look: what is listed of a dropped table may be one that a
 /// purge takes away while the look comes.
 #[tokio::test]
@@ -109,7 +154,7 @@ async fn the_listing_waits_for_a_first_look() {
     let window = Duration::from_secs(8);
     let others = managed_in(&memory.actor(), window).await;
     others.create_table("t", rows([0])).await.unwrap();
-    let gate = crate::support::Gate::new();
+    let gate = Gate::new();
     let slow = managed_in(&memory.actor_at_gate(&gate, 0), window).await;
     gate.open();
     let mut table = slow.open_table("t").await.unwrap();
