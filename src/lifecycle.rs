@@ -222,14 +222,14 @@ impl Lifecycle {
             }),
             Action::Restore => {
                 if let Some(revive) = lease.claim.revive {
-                    let committed = crate::root::is_committed(
+                    let committed = crate::root::committed_version(
                         &self.store,
                         slot,
                         revive.base_version,
                         revive.transaction,
                     )
                     .await;
-                    if !self.resumable_on_error(&lease, committed)? {
+                    if self.resumable_on_error(&lease, committed)?.is_none() {
                         self.reissue(slot, tombstone, lease).await?;
                         return Ok(Recovered::DroppedAgain);
                     }

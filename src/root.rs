@@ -60,13 +60,17 @@ fn root_name(ident: &TableIdent) -> Result<&str> {
 
 /// Opens what is in the directory of a table, hidden or not: the requests of `Dataset` open.
 pub(crate) async fn load(store: &RootStore, slot: &Slot) -> Result<Dataset> {
-    load_with(store, slot, store.commit_handler.clone()).await
+    load_with(store, slot, store.commit_handler.clone(), None).await
 }
 
-/// The same, with the commit handler that the catalog gives to its users.
-pub(crate) async fn load_for(catalog: &Catalog, slot: &Slot) -> Result<Dataset> {
+/// The same, in one version, with the commit handler that the catalog gives to its users.
+pub(crate) async fn load_for(
+    catalog: &Catalog,
+    slot: &Slot,
+    version: Option<u64>,
+) -> Result<Dataset> {
     let handler = Handler::of(catalog, slot);
-    let dataset = load_with(catalog.store(), slot, handler.for_lance.clone()).await?;
+    let dataset = load_with(catalog.store(), slot, handler.for_lance.clone(), version).await?;
     handler.opened(&dataset, None);
     Ok(dataset)
 }
@@ -101,31 +105,37 @@ async fn load_with(
     store: &RootStore,
     slot: &Slot,
     handler: Arc<dyn CommitHandler>,
+    version: Option<u64>,
 ) -> Result<Dataset> {
-    DatasetBuilder::from_uri(&slot.uri)
+    let mut builder = DatasetBuilder::from_uri(&slot.uri)
         .with_store_params(store.params.clone())
         .with_session(store.session.clone())
-        .with_commit_handler(handler)
+        .with_commit_handler(handler);
+    if let Some(version) = version {
+        builder = builder.with_version(version);
+    }
+    builder
         .load()
         .await
         .map_err(|e| from_lance(e, "open", &slot.ident, &store.redactor))
 }
 
-/// Whether the transaction is in the lineage above `base`: opens the table, then 1 to 2 requests a version above it.
-pub(crate) async fn is_committed(
+/// The version that the transaction made, if it is in the lineage above `base`: opens the table, then 1 to 2 requests a
+/// version above it.
+pub(crate) async fn committed_version(
     store: &RootStore,
     slot: &Slot,
     base: Option<u64>,
     transaction: Uuid,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     if store.latest_manifest(&slot.table).await?.is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     let dataset = load(store, slot).await?;
     let wanted = transaction.to_string();
     for version in (base.unwrap_or(0).saturating_add(1)..=dataset.version().version).rev() {
         match dataset.read_transaction_by_version(version).await {
-            Ok(Some(found)) if found.uuid == wanted => return Ok(true),
+            Ok(Some(found)) if found.uuid == wanted => return Ok(Some(version)),
             Ok(_) => {}
             // Another client's clean-up removed it; ours is younger than any clean-up takes.
             Err(e) if crate::store::is_not_found(&e) => {}
@@ -139,7 +149,7 @@ pub(crate) async fn is_committed(
             }
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The data files that a transaction adds to the table's own base, relative to its data directory.

@@ -21,7 +21,7 @@ use crate::ident::TableIdent;
 use crate::lifecycle::{CommitFailure, Look, Tombstone, tombstone};
 use crate::managed::ManagedCommitHandler;
 use crate::root::data::{Source, TableData};
-use crate::root::{self, data_files, is_committed};
+use crate::root::{self, committed_version, data_files};
 use crate::store::{RootStore, Slot, join};
 use crate::versions::fence::INCARNATION;
 
@@ -196,7 +196,7 @@ impl CreateTable {
         let base = catalog.store().latest_manifest(&slot.table).await?;
         let (mode, dest) = match &base {
             Some(_) => {
-                let hidden = match root::load_for(&catalog, slot).await {
+                let hidden = match root::load_for(&catalog, slot, None).await {
                     Ok(hidden) => hidden,
                     Err(e) => return Err(overtaken(&catalog, slot, &tombstone, e).await),
                 };
@@ -434,12 +434,13 @@ async fn commit_leased(
         }
         Err(e) => from_lance(e, "commit", &slot.ident, &store.redactor),
     };
-    match is_committed(store, slot, base, id).await {
-        Ok(true) => root::load_for(catalog, slot)
+    match committed_version(store, slot, base, id).await {
+        // Not a later one, which others may have made of it since.
+        Ok(Some(version)) => root::load_for(catalog, slot, Some(version))
             .await
             .map_err(CommitFailure::Unknown),
         // A refusal is final; after anything else the request may still be under way.
-        Ok(false)
+        Ok(None)
             if error.kind() == ErrorKind::Conflict
                 || (!error.is_retryable() && error.kind() != ErrorKind::Lance) =>
         {
@@ -449,7 +450,7 @@ async fn commit_leased(
             }
             Err(CommitFailure::Failed(error))
         }
-        Ok(false) | Err(_) => Err(CommitFailure::Unknown(error)),
+        Ok(None) | Err(_) => Err(CommitFailure::Unknown(error)),
     }
 }
 
