@@ -122,13 +122,13 @@ impl ManagedCommitHandler {
         let create = async |again, look| {
             let new = NewVersion {
                 version,
-                source: Source::Held(Held {
+                source: Source::Held(Box::new(Held {
                     content: content.clone(),
                     base: base.clone(),
                     seen: self.seen.clone(),
                     again,
                     look,
-                }),
+                })),
                 naming_scheme,
                 anchor: anchor.clone(),
             };

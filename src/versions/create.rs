@@ -32,7 +32,7 @@ pub(crate) enum Source {
     /// It is staged at this path, from the root of the store.
     Staged(String),
     /// A handle of this catalog has it in memory.
-    Held(Held),
+    Held(Box<Held>),
 }
 
 #[derive(Debug, Clone)]
@@ -217,10 +217,10 @@ impl Create<'_> {
     /// The look that was made when the version was begun, if it tells what has to be known: else the version is built on
     /// another one than was seen, or another commit of the handle came in between.
     fn look(&self) -> Option<&Look> {
-        let Source::Held(Held { look, .. }) = &self.new.source else {
+        let Source::Held(held) = &self.new.source else {
             return None;
         };
-        let (look, anchor) = (look.as_ref()?, self.new.anchor.as_ref()?);
+        let (look, anchor) = (held.look.as_ref()?, self.new.anchor.as_ref()?);
         let anchored = look.anchored.as_ref()?;
         let fits =
             look.latest.version + 1 == self.new.version && anchored.version == anchor.version;
