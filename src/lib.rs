@@ -88,10 +88,11 @@
 //! `managed_versioning` (`DatasetBuilder::from_namespace`, `Dataset::write_into_namespace`, LanceDB, over REST too). A
 //! commit to a dropped table is refused, and so is one by a writer that read an earlier table of the name. A version is
 //! still its manifest in the table's directory and nothing else, so every stock reader sees the same. An append through a
-//! dataset that a catalog returned costs 3 requests and 1 round trip more than plain Lance's: the tombstone, the marker
-//! and the latest version, together (one after the other, so 2 round trips, after a pause of more than a quarter of the
-//! commit window; 1 HEAD for each new file more on a table that a stock client created). See [`versions`] and
-//! [`manifest_store`] for what it costs other clients, and what stays open for stock writers.
+//! dataset that a catalog returned costs 2 requests and no round trip more than plain Lance's on an object store: the
+//! tombstone and the marker, beside the listing with which Lance begins a commit (before it, so 1 round trip more, after a
+//! pause of more than a quarter of the commit window). An overwrite asks for them and for the latest version right before
+//! its manifest, 3 requests and 1 round trip; so does everything on local disk. See [`versions`] and [`manifest_store`] for
+//! what it costs other clients, and what stays open for stock writers.
 //!
 //! # Map
 //!

@@ -26,8 +26,10 @@
 //!   it hides nothing that has a version, so a late one cannot hide somebody else's new table either.
 //! - **commit** (under managed versioning, see [`versions`](crate::versions)): read the tombstone → find the latest version →
 //!   create the next one's manifest if absent (commit point), at most half a commit window after the tombstone was asked
-//!   for. A purge waits until its drop is a whole window old, so no commit lands in what it has emptied. A handle that saw
-//!   no tombstone a moment ago asks for both at once, and its window is open since that look.
+//!   for. A purge waits until its drop is a whole window old before it deletes anything, so no commit lands in what it has
+//!   emptied, nor builds on what it has half deleted. A handle that saw no tombstone a moment ago asks for both at once, and
+//!   its window is open since that look; on object stores the listing with which Lance begins to build a version is the one
+//!   that finds the latest.
 //! - **purge**: decide *purge* → for an expired drop, compare the store's own times of claim and tombstone (too early:
 //!   re-issue the drop under a new id, with the time since when it is held) → remove the data → list again until nothing is there → delete tombstone → delete claim, and remove a marker that came late. On local disk the directory is
 //!   renamed away first, in one step; on object stores the names that a later table could use again go first. The

@@ -247,7 +247,7 @@ impl Lifecycle {
     }
 
     /// Waits until the drop is a commit window old by the store's own clock: 1 HEAD, and the wait where the claim is younger
-    /// than that. A commit that saw no drop has taken effect by then.
+    /// than that. A commit that saw no drop has taken effect by then; and none rests on a listing of what is half deleted.
     async fn outwait_commits(
         &self,
         slot: &Slot,
