@@ -5,12 +5,14 @@
 //! whoever builds on a manifest of an earlier table. A writer that reads on before it commits, as Lance does, builds on the
 //! new table's manifest, though; so a writer also says which version it began with (the anchor), and that must still be
 //! the same object. While it is, the table is the one that the writer read, and its incarnation that of the anchor: so
-//! where that one is known the version before is not read.
+//! where that one is known the version before is not read. The tables that stock clients created carry none; there the
+//! anchor alone tells, where it has a tag.
 //!
-//! Stock clients tell no anchor, and the tables that they created carry no incarnation. For these every data and deletion
-//! file that a new version names, and the one before (or the anchor) does not, must exist: those of an earlier table were
-//! purged. (Files of indices are not looked at.) What stays open is a stock client with a handle of an earlier table that writes its files
-//! after the new one was created: Lance builds its version on the new table, as if it had read that.
+//! Stock clients tell no anchor. For them every data and deletion file that a new version names, and the one before does
+//! not, must exist: those of an earlier table were purged. (Files of indices are not looked at.) What stays open is a stock
+//! client with a handle of an earlier table that writes its files after the new one was created: Lance builds its version
+//! on the new table, as if it had read that. And a transaction whose files were written for an earlier table, committed
+//! through a handle of the new one: the anchor is the handle's.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};

@@ -24,6 +24,8 @@ pub(crate) const DATASET: &str = "Lance Dataset";
 pub(crate) const STORE: &str = "Lance's manifest store, DirectoryNamespace";
 pub(crate) const STORE_OVER_OURS: &str = "Lance's manifest store, lancekeep";
 pub(crate) const FLOOR: &str = "floor";
+/// The same off the runtime, as asynchronous code has to read a directory.
+pub(crate) const FLOOR_ASIDE: &str = "floor, on another thread";
 
 pub(crate) async fn catalog(root: &Root) -> Catalog {
     let builder = Catalog::builder(&root.uri).session(root.session.clone());

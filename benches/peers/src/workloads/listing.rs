@@ -13,7 +13,9 @@ use lancekeep::lance_namespace::models::ListTablesRequest;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
-use crate::contestants::{DIRECTORY, FLOOR, LANCEDB, MANIFEST, OURS, catalog, directory, lancedb};
+use crate::contestants::{
+    DIRECTORY, FLOOR, FLOOR_ASIDE, LANCEDB, MANIFEST, OURS, catalog, directory, lancedb,
+};
 use crate::measure::{Contestant, Group, Place, Root, compare, store_params, timed};
 use crate::roots;
 use crate::sizes::Sizes;
@@ -65,15 +67,27 @@ async fn on_server(root: &Root) -> (Arc<dyn ObjectStore>, Path) {
     (store.inner.clone(), base)
 }
 
+fn names_of(directory: &std::path::Path) -> Vec<std::ffi::OsString> {
+    let names = fs::read_dir(directory).unwrap();
+    names.map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// The names of the directory, read where nothing else waits for it.
+fn floor_aside() -> Contestant {
+    Contestant::new(FLOOR_ASIDE, |root| async move {
+        let directory = root.directory.unwrap();
+        timed(async move {
+            let names = tokio::task::spawn_blocking(move || names_of(&directory));
+            drop(names.await.unwrap());
+        })
+    })
+}
+
 /// The names of the directory, or the children of the prefix.
 fn floor() -> Contestant {
     Contestant::new(FLOOR, |root| async move {
         if let Some(directory) = root.directory {
-            return timed(async move {
-                let names = fs::read_dir(directory).unwrap();
-                let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-                drop(names);
-            });
+            return timed(async move { drop(names_of(&directory)) });
         }
         let (store, base) = match root.store.clone() {
             Some(store) => (store, Path::from("root")),
@@ -121,7 +135,10 @@ async fn whole_and_paged(
             (true, false) => PAGE,
             (true, true) => PAGE_DROPPED,
         };
-        let all = contestants(paged, looks, writes);
+        let mut all = contestants(paged, looks, writes);
+        if let Place::Disk(_) = place {
+            all.push(floor_aside());
+        }
         let title = (workload, tables, "tables");
         let mut group = compare(title, place, sizes.repetitions, all).await;
         if !looks {
