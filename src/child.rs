@@ -219,23 +219,22 @@ async fn register(catalog: &Catalog, slot: &Slot, seen: &Snapshot) -> Result<(),
 }
 
 /// Registers the slot after `seen`, and looks whether its namespace is still there: it may have been dropped in between.
-/// `false` if it was, and then the row is taken away again.
 async fn register_after(
     catalog: &Catalog,
     slot: &Slot,
     seen: &Snapshot,
-) -> Result<bool, NotRegistered> {
+) -> Result<Registered, NotRegistered> {
     register(catalog, slot, seen).await?;
     let (store, parent) = (catalog.store(), slot.ident.namespace());
     // What failed is looked at again: the table is there.
     if let Ok(now) = catalog.manifest().after_insert(store, seen, slot).await
         && matches!(exists_in(store, &now, &parent).await, Ok(true))
     {
-        return Ok(true);
+        return Ok(Registered::There);
     }
     let there = match still_exists(catalog, &parent).await {
-        Ok(true) => return Ok(true),
-        Ok(false) => withdraw(catalog, slot).await.map(|()| false),
+        Ok(true) => return Ok(Registered::There),
+        Ok(false) => withdraw(catalog, slot).await,
         Err(e) => Err(e),
     };
     there.map_err(|error| NotRegistered {
@@ -247,21 +246,35 @@ async fn register_after(
 /// Makes the slot's directory, which nobody else knows yet, the table of its id, for which there was room. Whoever comes
 /// second takes away what it wrote.
 async fn publish(catalog: &Catalog, slot: &Slot, seen: &Snapshot) -> Result<()> {
+    let missing = || missing(&slot.ident.namespace());
     let (error, litter) = match register_after(catalog, slot, seen).await {
-        Ok(true) => return Ok(()),
-        Ok(false) => (missing(&slot.ident.namespace()), true),
+        Ok(Registered::There) => return Ok(()),
+        Ok(Registered::Withdrawn) => (missing(), true),
+        // Whoever took the row out decides what becomes of the directory.
+        Ok(Registered::TakenOut) => (missing(), false),
         Err(failed) => (failed.error, failed.surely),
     };
-    if litter {
+    if litter && matches!(drop::is_shared_now(catalog, slot).await, Ok(false)) {
         drop::remove_litter(catalog, slot).await;
     }
     Err(error)
 }
 
+/// What became of a row that was put in.
+enum Registered {
+    There,
+    /// Its namespace was dropped meanwhile, and the row is taken away again.
+    Withdrawn,
+    /// The same, and somebody else took the row out before that.
+    TakenOut,
+}
+
 /// Takes back a registration that came into a namespace which was dropped.
-async fn withdraw(catalog: &Catalog, slot: &Slot) -> Result<()> {
+async fn withdraw(catalog: &Catalog, slot: &Slot) -> Result<Registered> {
     let ours = |found: &Slot| found.location == slot.location;
-    register::deregister(catalog, &slot.ident, ours)
-        .await
-        .map(|_| ())
+    let taken = register::deregister(catalog, &slot.ident, ours).await?;
+    Ok(match taken {
+        Some(_) => Registered::Withdrawn,
+        None => Registered::TakenOut,
+    })
 }

@@ -20,6 +20,8 @@ use lance_table::io::commit::{
 use object_store::ObjectStore as OSObjectStore;
 use object_store::path::Path;
 
+use super::snapshot::is_gone;
+
 /// How a deletion ended.
 pub(super) enum Deletion {
     /// It took so many rows; none, and then nothing was committed.
@@ -72,7 +74,8 @@ pub(super) async fn delete(
     }
     match commit.execute(staged.transaction).await {
         Ok(_) => Ok(Deletion::Done(staged.num_deleted_rows)),
-        Err(e) if is_lost(&e) || next.refused.load(Ordering::Acquire) => {
+        // Gone: a later version, cleaned up under Lance's look at it.
+        Err(e) if is_lost(&e) || is_gone(&e) || next.refused.load(Ordering::Acquire) => {
             Ok(Deletion::Lost(Attempt {
                 dataset,
                 transaction,

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::catalog::Catalog;
 use crate::child::deletion::{Attempt, Deletion};
-use crate::child::snapshot::{Change, Raw, Snapshot, View};
+use crate::child::snapshot::{Change, Raw, Snapshot, View, is_gone};
 use crate::error::{Error, Result, Subject, from_base};
 use crate::ident::{DELIMITER, NamespaceIdent, TableIdent};
 use crate::lifecycle::Patience;
@@ -154,9 +154,8 @@ impl Turn<'_> {
         let id = quoted(&object_id(&row.id));
         let exactly = format!("object_id = {id} AND object_type = 'table' AND {location}");
         let ident = TableIdent::from(&row.id[..]);
-        let subject = Subject::Table(&ident);
         let deleted = seen.delete(store, &exactly).await;
-        let deleted = deleted.map_err(|e| from_base(e, "deregister", subject, &store.redactor))?;
+        let deleted = deleted.map_err(|e| not_deleted(store, &ident, e))?;
         match deleted {
             Deletion::Lost(attempt) => Ok(Some(attempt)),
             Deletion::Done(0) => Err(Error::CorruptMetadata {
@@ -227,7 +226,7 @@ impl Manifest {
         attempt: &Attempt,
     ) -> Result<bool> {
         let landed = attempt.landed().await;
-        landed.map_err(|e| from_base(e, "deregister", Subject::Table(ident), &store.redactor))
+        landed.map_err(|e| not_deleted(store, ident, e))
     }
 
     /// Waits until no other commit of this process is under way.
@@ -264,6 +263,17 @@ impl Manifest {
         let id = object_id(parts);
         self.view.after(store, seen, Change::Removed(&id)).await
     }
+}
+
+/// A version of the manifest that is gone says nothing of the table.
+fn not_deleted(store: &RootStore, ident: &TableIdent, e: lance_core::Error) -> Error {
+    if is_gone(&e) {
+        return Error::Conflict {
+            ident: ident.clone(),
+            message: "the manifest was cleaned up meanwhile".to_string(),
+        };
+    }
+    from_base(e, "deregister", Subject::Table(ident), &store.redactor)
 }
 
 fn object_id(parts: &[String]) -> String {

@@ -9,7 +9,8 @@ use crate::child::drop::{is_anothers, is_root_table};
 use crate::child::manifest::Row;
 use crate::child::snapshot::Snapshot;
 use crate::child::{
-    check_existing, check_new, missing, not_registered, register_after, room_for, slot_of,
+    Registered, check_existing, check_new, missing, not_registered, register_after, room_for,
+    slot_of,
 };
 use crate::error::{Error, Result};
 use crate::ident::{self, TableIdent};
@@ -47,8 +48,8 @@ pub(crate) async fn register_table(
     }
     let there = register_after(catalog, &slot, &seen).await;
     match there.map_err(|e| e.error)? {
-        true => Ok(slot),
-        false => Err(missing(&ident.namespace())),
+        Registered::There => Ok(slot),
+        Registered::Withdrawn | Registered::TakenOut => Err(missing(&ident.namespace())),
     }
 }
 
@@ -98,7 +99,8 @@ pub(super) async fn deregister(
     wanted: impl Fn(&Slot) -> bool,
 ) -> Result<Option<(Slot, Arc<Snapshot>)>> {
     let (store, manifest) = (catalog.store(), catalog.manifest());
-    let mut patience = Patience::new(CONTENTION);
+    let mut patience: Option<Patience> = None;
+    let mut patient = true;
     let mut lost: Vec<Lost> = Vec::new();
     loop {
         // Before the look: what this process commits would only come in between.
@@ -122,17 +124,20 @@ pub(super) async fn deregister(
         if !wanted(&slot) {
             return Ok(None);
         }
-        let Some(attempt) = turn.delete(store, &seen, &row).await? else {
-            return Ok(Some((slot, seen)));
-        };
-        lost.push(Lost { attempt, row, seen });
-        drop(turn);
-        if !patience.wait().await {
+        if !patient {
             return Err(Error::Conflict {
                 ident: ident.clone(),
                 message: "others keep committing to the manifest".to_string(),
             });
         }
+        let Some(attempt) = turn.delete(store, &seen, &row).await? else {
+            return Ok(Some((slot, seen)));
+        };
+        lost.push(Lost { attempt, row, seen });
+        drop(turn);
+        // Not from before: a turn can be a long time in coming. What the last attempt came to is still looked at.
+        let patience = patience.get_or_insert_with(|| Patience::new(CONTENTION));
+        patient = patience.wait().await;
     }
 }
 

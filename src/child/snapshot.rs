@@ -71,7 +71,7 @@ fn failed(store: &RootStore, e: lance_core::Error) -> Error {
     from_base(e, "read", Subject::Table(&ident), &store.redactor)
 }
 
-fn is_gone(e: &lance_core::Error) -> bool {
+pub(super) fn is_gone(e: &lance_core::Error) -> bool {
     use lance_core::Error as L;
     matches!(e, L::NotFound { .. } | L::DatasetNotFound { .. }) || is_not_found(e)
 }

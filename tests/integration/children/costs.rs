@@ -42,8 +42,8 @@ async fn root(tables: i32) -> SharedMemory {
     memory
 }
 
-/// Rows as of tables with nothing in their directories, in one commit.
-async fn fill(actor: &Actor, tables: Range<i32>) {
+/// The base's own hands on the manifest.
+pub(super) async fn manifest_of(actor: &Actor) -> ManifestNamespace {
     let registry = actor.session.store_registry();
     let params = ObjectStoreParams::default();
     let opened = ObjectStore::from_uri_and_params(registry, "memory://root", &params).await;
@@ -53,13 +53,18 @@ async fn fill(actor: &Actor, tables: Range<i32>) {
     let manifest = ManifestNamespace::open_from_directory(
         root, None, session, store, path, false, false, None,
     );
+    manifest.await.unwrap()
+}
+
+/// Rows as of tables with nothing in their directories, in one commit.
+async fn fill(actor: &Actor, tables: Range<i32>) {
+    let manifest = manifest_of(actor).await;
     let rows = tables.map(|n| ManifestEntry {
         object_id: format!("ns$t{n}"),
         object_type: ObjectType::Table,
         location: Some(ManifestNamespace::generate_dir_name(&format!("ns$t{n}"))),
         metadata: None,
     });
-    let manifest = manifest.await.unwrap();
     let filled = manifest.insert_into_manifest_with_metadata(rows.collect(), None);
     filled.await.unwrap();
 }

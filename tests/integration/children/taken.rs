@@ -404,3 +404,41 @@ async fn a_manifest_that_is_no_longer_ours_to_write_keeps_its_rows() {
     let catalog = catalog_of(&memory.actor()).await;
     assert_eq!(read(&catalog, T).await, numbers(rows_of(1)));
 }
+
+/// A create finds its namespace gone after it has registered, and its row too: who took that out keeps the data.
+#[tokio::test]
+async fn a_create_deletes_nothing_that_was_deregistered_meanwhile() {
+    let memory = start().await;
+    let gate = Gate::new();
+    let catalog = catalog_of(&memory.actor_at_gate(&gate, 0)).await;
+    let create = gate.run(0, async move {
+        catalog.create_table(["a", "new"], batch_of(3)).await
+    });
+    let create = tokio::spawn(create);
+    loop {
+        gate.wait_until_blocked(&[0]).await;
+        let waiting = gate.waiting();
+        let (_, next) = waiting.first().expect("a commit to the manifest");
+        let commits = is_commit(next);
+        gate.release(0);
+        if commits {
+            break;
+        }
+    }
+    gate.wait_until_blocked(&[0]).await;
+    let actor = memory.actor();
+    let others = catalog_of(&actor).await;
+    assert_eq!(tables(&others, &["a"]).await, ["new", "t", "u"]);
+    let manifest = super::costs::manifest_of(&actor).await;
+    manifest.delete_from_manifest("a").await.unwrap();
+    others.deregister_table(["a", "new"]).await.unwrap();
+    let kept = memory.dump().await;
+    assert!(kept.iter().any(|path| path.contains("a$new/data/")));
+    gate.open();
+    assert_kind(create.await.unwrap(), ErrorKind::NamespaceNotFound);
+    let left = memory.dump().await;
+    let lost = kept
+        .iter()
+        .find(|path| path.contains("a$new/") && !left.contains(path));
+    assert_eq!(lost, None);
+}
