@@ -254,7 +254,7 @@ async fn publish(catalog: &Catalog, slot: &Slot, seen: &Snapshot) -> Result<()> 
         Ok(Registered::TakenOut) => (missing(), false),
         Err(failed) => (failed.error, failed.surely),
     };
-    if litter && matches!(drop::is_shared_now(catalog, slot).await, Ok(false)) {
+    if litter && matches!(drop::is_used_now(catalog, slot).await, Ok(false)) {
         drop::remove_litter(catalog, slot).await;
     }
     Err(error)

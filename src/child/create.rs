@@ -118,9 +118,7 @@ async fn over_registered(request: CreateTable, slot: Slot) -> Result<Dataset> {
                     None => true,
                 };
                 let wrote = before.is_none() || mode == CreateMode::Overwrite;
-                if dropped
-                    && wrote
-                    && matches!(drop::is_shared_now(&catalog, &slot).await, Ok(false))
+                if dropped && wrote && matches!(drop::is_used_now(&catalog, &slot).await, Ok(false))
                 {
                     drop::remove_litter(&catalog, &slot).await;
                 }

@@ -36,10 +36,7 @@ pub(crate) async fn drop_table(
     let mut listing = batches(store, &slot);
     let (now, ()) = tokio::join!(now, begin(&mut listing));
     let now = now?;
-    // Registered again at once under its own id, it is somebody's again.
-    let again = registered_in(store, &now, ident).await?;
-    let again = again.is_some_and(|again| again.location == slot.location);
-    let outcome = if again || is_shared(store, &now, &slot).await? {
+    let outcome = if is_used(store, &now, &slot).await? {
         DropOutcome::Deregistered
     } else {
         remove(catalog, &slot, listing).await?;
@@ -53,17 +50,21 @@ pub(crate) async fn drop_table(
     ))
 }
 
-/// Whether another table is stored there too.
-pub(super) async fn is_shared(store: &RootStore, now: &Snapshot, slot: &Slot) -> Result<bool> {
+/// Whether a table is stored there: another one, or again that of the id, registered at once by somebody else.
+async fn is_used(store: &RootStore, now: &Snapshot, slot: &Slot) -> Result<bool> {
+    let again = registered_in(store, now, &slot.ident).await?;
+    if is_anothers(&slot.location) || again.is_some_and(|again| again.location == slot.location) {
+        return Ok(true);
+    }
     let sharing = now.sharing(store, &slot.ident, &slot.location);
-    Ok(is_anothers(&slot.location) || !sharing.await?.is_empty())
+    Ok(!sharing.await?.is_empty())
 }
 
 /// The same, looked at now.
-pub(super) async fn is_shared_now(catalog: &Catalog, slot: &Slot) -> Result<bool> {
+pub(super) async fn is_used_now(catalog: &Catalog, slot: &Slot) -> Result<bool> {
     let store = catalog.store();
     match catalog.manifest().now(store).await? {
-        Some(now) => is_shared(store, &now, slot).await,
+        Some(now) => is_used(store, &now, slot).await,
         None => Ok(is_anothers(&slot.location)),
     }
 }

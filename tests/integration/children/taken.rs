@@ -36,6 +36,19 @@ fn is_commit(request: &Request) -> bool {
     request.kind == Kind::PutCreate && request.path.contains("__manifest/_versions/")
 }
 
+/// Lets the actor go on until its next request is such a one.
+async fn until(gate: &Gate, wanted: impl Fn(&Request) -> bool) {
+    loop {
+        gate.wait_until_blocked(&[0]).await;
+        let waiting = gate.waiting();
+        let (_, next) = waiting.first().expect("it ended without the request");
+        if wanted(next) {
+            return;
+        }
+        gate.release(0);
+    }
+}
+
 async fn two_drops(place: &Place) {
     let pair = [place.catalog().await, place.catalog().await];
     make(&pair[0], &[&["a"]]).await;
@@ -382,15 +395,7 @@ async fn a_manifest_that_is_no_longer_ours_to_write_keeps_its_rows() {
     let catalog = catalog_of(&memory.actor_at_gate(&gate, 0)).await;
     let drop = gate.run(0, async move { catalog.drop_table(T).await });
     let drop = tokio::spawn(drop);
-    loop {
-        gate.wait_until_blocked(&[0]).await;
-        let waiting = gate.waiting();
-        let (_, next) = waiting.first().expect("a deletion of rows");
-        if next.path.contains("__manifest/_deletions") {
-            break;
-        }
-        gate.release(0);
-    }
+    until(&gate, |r| r.path.contains("__manifest/_deletions")).await;
     let session = memory.actor().session;
     let opened = DatasetBuilder::from_uri("memory://root/__manifest").with_session(session);
     let mut manifest = opened.load().await.unwrap();
@@ -415,16 +420,8 @@ async fn a_create_deletes_nothing_that_was_deregistered_meanwhile() {
         catalog.create_table(["a", "new"], batch_of(3)).await
     });
     let create = tokio::spawn(create);
-    loop {
-        gate.wait_until_blocked(&[0]).await;
-        let waiting = gate.waiting();
-        let (_, next) = waiting.first().expect("a commit to the manifest");
-        let commits = is_commit(next);
-        gate.release(0);
-        if commits {
-            break;
-        }
-    }
+    until(&gate, is_commit).await;
+    gate.release(0);
     gate.wait_until_blocked(&[0]).await;
     let actor = memory.actor();
     let others = catalog_of(&actor).await;
